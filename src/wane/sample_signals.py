@@ -1,0 +1,332 @@
+"""Logits and labels to eight per-sample signals of how well a class is still known.
+
+Each signal is one row of `SIGNALS`: its formula is code (`of`) and text (`formula`) side by side, and every other part
+of wane reads names, titles and orientation from there.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from wane.registry import Registry
+from wane.row_statistics import RowStatistics, of_linear, of_logits, of_probabilities, rows_per_chunk
+
+__all__ = ["SIGNALS", "Signal", "Signals", "linear_signals", "signals"]
+
+#: How far a row of probabilities may be from summing to 1: room for float16 and for figures rounded in a CSV file.
+SUM_TOLERANCE = 1e-2
+
+
+class Signals(NamedTuple):
+    """The signals of each sample, in the shape of the labels; NaN (and rank 0) where the label was to be ignored."""
+
+    accuracy: Tensor
+    loss: Tensor
+    cm: Tensor
+    tlr: Tensor
+    log_tlr: Tensor
+    rtlr: Tensor
+    ctl: Tensor
+    nkl: Tensor
+    rank: Tensor
+
+
+class Sample(NamedTuple):
+    """What the formulas speak of: p_y, max_c p_c, -ln p_y, the rank of y (as a float), and C."""
+
+    p: Tensor
+    p_max: Tensor
+    loss: Tensor
+    rank: Tensor
+    classes: int
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One row of the registry."""
+
+    name: str
+    title: str
+    symbol: str
+    family: str
+    formula: str
+    higher_is_better: bool
+    of: Callable[[Sample], Tensor] = field(repr=False)
+
+
+def _rows(*rows: Signal) -> dict[str, Signal]:
+    return {row.name: row for row in rows}
+
+
+SIGNALS: Registry[Signal] = Registry(
+    "signal",
+    _rows(
+        # Written as 2 - rank, not rank == 1, so that a rank of NaN gives NaN and not "wrong".
+        Signal("accuracy", "Accuracy", "a", "decision", r"[\mathrm{rank}_y = 1]", True,
+               lambda s: (2 - s.rank).clamp(min=0)),
+        Signal("loss", "Loss", r"\ell", "confidence", r"-\ln p_y", False,
+               lambda s: s.loss),
+        # Written so that a correct prediction gives exactly 1: 1 + p - p would round.
+        Signal("cm", "Confusion margin", "m", "confidence", r"1 + p_y - \max_c p_c", True,
+               lambda s: 1 - (s.p_max - s.p)),
+        Signal("tlr", "True-label rank", "r", "rank", r"1 - \frac{\mathrm{rank}_y - 1}{C - 1}", True,
+               lambda s: 1 - (s.rank - 1) / (s.classes - 1)),
+        # The clamp keeps the last rank at 0: in float32 log(C) may exceed ln C by a rounding.
+        Signal("log_tlr", "Log true-label rank", "l", "rank", r"1 - \frac{\ln \mathrm{rank}_y}{\ln C}", True,
+               lambda s: (1 - s.rank.log() / math.log(s.classes)).clamp(min=0)),
+        Signal("rtlr", "Reciprocal true-label rank", "s", "rank",
+               r"\frac{C - \mathrm{rank}_y}{(C - 1)\,\mathrm{rank}_y}", True,
+               lambda s: (s.classes - s.rank) / ((s.classes - 1) * s.rank)),
+        Signal("ctl", "True-label confidence", "q", "confidence", r"p_y", True,
+               lambda s: s.p),
+        Signal("nkl", "Normalised KL", "k", "divergence", r"1 - \frac{\min(-\ln p_y, \ln C)}{\ln C}", True,
+               lambda s: 1 - s.loss.clamp(max=math.log(s.classes)) / math.log(s.classes)),
+    ),
+)  # fmt: skip
+
+
+def signals(
+    logits: Any = None,
+    labels: Any = None,
+    *,
+    probabilities: Any = None,
+    classes: Sequence[int] | Tensor | None = None,
+    ignore_index: int | None = None,
+    validate: bool = True,
+    compiled: bool | None = None,
+) -> Signals:
+    """Score every sample: how sure, how near and how high-ranked its true label is.
+
+    Args:
+        logits: any leading shape, classes last; float16, bfloat16, float32 or float64; a tensor or a NumPy array.
+        labels: integers in the leading shape.
+        probabilities: instead of `logits`, where only the softmax was kept. A label of probability 0 has infinite loss.
+        classes: the classes that compete (the seen ones, or the task's own); C is then their number. Default: all.
+            Labels keep their numbers. A `range` costs nothing, any other choice one copy of its columns.
+        ignore_index: the label of padding; there every signal is NaN and the rank 0.
+        validate: look for labels out of range, NaN, +inf, and probabilities that are none. Needs no pass of its own
+            over the logits, but waits for the device; with False, broken rows come out as NaN.
+        compiled: use `torch.compile` (True), do not (False), or for large inputs only (default). Where no compiler
+            works, the eager kernel, which gives the same numbers to rounding, takes over.
+
+    Gradients flow through `loss`, `cm`, `ctl` and `nkl`. Detach the logits where none are needed: that is faster.
+    A tie goes to the label: rank counts strictly greater logits, and accuracy is rank 1.
+
+    >>> a, b = [0.48, 0.49, 0.02, 0.01], [0.05, 0.10, 0.70, 0.15]  # both wrong; the paper's models A and B
+    >>> s = signals(probabilities=torch.tensor([a, b]), labels=[0, 0])
+    >>> s.accuracy.tolist(), s.rank.tolist()
+    ([0.0, 0.0], [2, 4])
+    >>> [round(x, 4) for x in s.cm.tolist()]
+    [0.99, 0.35]
+    >>> [round(x, 4) for x in s.log_tlr.tolist()]
+    [0.5, 0.0]
+    """
+    if (logits is None) == (probabilities is None) or labels is None:
+        raise TypeError("give labels and either logits or probabilities: signals(logits, labels), "
+                        "or signals(probabilities=p, labels=y)")  # fmt: skip
+    scores = _scores(probabilities if logits is None else logits, "logits" if logits is not None else "probabilities")
+    labels = _labels(labels, scores)
+    if labels.shape != scores.shape[:-1]:
+        raise ValueError(
+            f"labels have shape {tuple(labels.shape)} and the {scores.ndim}-dimensional scores {tuple(scores.shape)}: "
+            f"labels should have shape {tuple(scores.shape[:-1])}, one for each row, the classes last in the scores"
+        )
+    ignored = None if ignore_index is None else labels == ignore_index
+    if ignored is not None:
+        labels = torch.where(ignored, 0, labels)
+    if validate:
+        _check_range(labels, scores.shape[-1], ignored)
+    whole = scores
+    if classes is not None:
+        scores, labels = _restrict(scores, labels, classes, ignored, validate)
+    count = scores.shape[-1]
+    if count < 2:
+        raise ValueError(
+            f"signals compare at least 2 classes, but the last dimension of {tuple(scores.shape)} is {count}"
+        )
+
+    if logits is None:
+        # Restricted probabilities are those of the softmax over these classes alone.
+        scores = scores if classes is None else scores / scores.sum(-1, keepdim=True)
+        statistics, least, total = of_probabilities(scores.reshape(-1, count), labels.reshape(-1))
+        if validate:
+            total = total if classes is None else whole.sum(-1).reshape(-1)
+            _check_probabilities(least, total, ignored)
+    else:
+        statistics = _flat_statistics(scores, labels, compiled)
+        if validate:
+            _check_logits(statistics, ignored)
+    return _from_statistics(statistics, labels.shape, count, ignored, probable=logits is None)
+
+
+@torch.no_grad()
+def linear_signals(
+    hidden: Any,
+    weight: Tensor,
+    labels: Any,
+    bias: Tensor | None = None,
+    *,
+    ignore_index: int | None = None,
+    validate: bool = True,
+    vocabulary_chunk: int = 8192,
+) -> Signals:
+    """The signals of `hidden @ weight.T + bias` without ever holding those logits.
+
+    For language models: 512 tokens of a vocabulary of 128,000 are 262 MB of float32 logits; this needs about 4 MB beyond
+    its inputs. Values only, no gradients.
+
+    Args:
+        hidden: last hidden states, any leading shape, features last.
+        weight: the output matrix, (vocabulary, features).
+        labels: the next tokens, in the leading shape of `hidden`.
+        bias: (vocabulary,) or None.
+        ignore_index: as in `signals`.
+        validate: as in `signals`.
+        vocabulary_chunk: columns of the logits held at a time.
+
+    >>> hidden, weight = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    >>> linear_signals(hidden, weight, [1]).rank.tolist()  # logits 1, 2, 3
+    [2]
+    """
+    hidden = _scores(hidden, "hidden states")
+    labels = _labels(labels, hidden)
+    if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
+        raise ValueError(
+            f"weight has shape {tuple(weight.shape)} but the hidden states end in {hidden.shape[-1]} features: "
+            f"weight should be (vocabulary, {hidden.shape[-1]}), as in nn.Linear"
+        )
+    count = len(weight)
+    if bias is not None and bias.shape != (count,):
+        raise ValueError(f"bias has shape {tuple(bias.shape)}, but weight has {count} rows: bias should be ({count},)")
+    if labels.shape != hidden.shape[:-1]:
+        raise ValueError(f"labels have shape {tuple(labels.shape)} but the hidden states {tuple(hidden.shape)}: "
+                         f"labels should have shape {tuple(hidden.shape[:-1])}")  # fmt: skip
+    if count < 2:
+        raise ValueError(f"signals compare at least 2 classes, but weight has {count} row")
+    ignored = None if ignore_index is None else labels == ignore_index
+    if ignored is not None:
+        labels = torch.where(ignored, 0, labels)
+    if validate:
+        _check_range(labels, count, ignored)
+    rows, tokens = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
+    step = 4 * rows_per_chunk(
+        len(rows), vocabulary_chunk
+    )  # wider blocks than for reading: the matrix product likes them
+    parts = [
+        of_linear(h, weight, y, bias, vocabulary_chunk=vocabulary_chunk)
+        for h, y in zip(torch.split(rows, step), torch.split(tokens, step), strict=True)
+    ]
+    statistics = RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    if validate:
+        _check_logits(statistics, ignored)
+    return _from_statistics(statistics, labels.shape, count, ignored, probable=False)
+
+
+def _flat_statistics(logits: Tensor, labels: Tensor, compiled: bool | None) -> RowStatistics:
+    """Statistics of any leading shape. A slice such as logits[:, :-1] is walked through, not copied."""
+    try:
+        flat = logits.view(-1, logits.shape[-1])
+    except RuntimeError:
+        parts = [_flat_statistics(z, y, compiled) for z, y in zip(logits, labels, strict=True)]
+        return RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    return of_logits(flat, labels.reshape(-1), compiled)
+
+
+def _from_statistics(
+    statistics: RowStatistics, shape: torch.Size, classes: int, ignored: Tensor | None, *, probable: bool
+) -> Signals:
+    """From four numbers a row to the formulas of the registry."""
+    top, gap, log_sum, above = statistics
+    p_max = top if probable else (-log_sum).exp()
+    loss = log_sum - gap
+    p = top * gap.exp() if probable else (-loss).exp()
+    rank = above + 1
+    if ignored is not None:
+        skip = ignored.reshape(-1)
+        p_max, loss, p, rank = (x.masked_fill(skip, torch.nan) for x in (p_max, loss, p, rank))
+    # A NaN logit compares as "not greater" with everything: without this the row would look like a correct one.
+    rank = torch.where(loss.isnan(), torch.nan, rank)
+    sample = Sample(p, p_max, loss, rank, classes)
+    values = [signal.of(sample) for signal in SIGNALS.values()]
+    values.append(rank.nan_to_num(0).to(torch.int64))
+    return Signals(*(value.reshape(shape) for value in values))
+
+
+def _scores(scores: Any, what: str) -> Tensor:
+    tensor: Tensor = torch.as_tensor(scores)
+    if not tensor.is_floating_point():
+        raise TypeError(f"{what} should be floating point, not {tensor.dtype}: convert them with .float()")
+    if tensor.ndim < 2:
+        raise ValueError(f"{what} have shape {tuple(tensor.shape)}: they need at least a row and a class dimension, "
+                         "as (1, C) for a single sample")  # fmt: skip
+    return tensor
+
+
+def _labels(labels: Any, scores: Tensor) -> Tensor:
+    tensor = torch.as_tensor(labels, device=scores.device)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"labels should be integers (class indices), not {tensor.dtype}")
+    return tensor.to(torch.int64)
+
+
+def _restrict(
+    scores: Tensor, labels: Tensor, classes: Sequence[int] | Tensor, ignored: Tensor | None, validate: bool
+) -> tuple[Tensor, Tensor]:
+    """The columns of `classes`, and the labels as positions among them."""
+    wanted = torch.as_tensor(classes, device=scores.device)
+    if wanted.ndim != 1 or wanted.is_floating_point() or wanted.dtype == torch.bool or len(wanted) == 0:
+        raise ValueError(f"classes should be a list of class indices, such as range(20), not {classes!r}")
+    size = scores.shape[-1]
+    if validate and (int(wanted.min()) < 0 or int(wanted.max()) >= size or len(set(wanted.tolist())) < len(wanted)):
+        raise ValueError(f"classes should be different indices from 0 to {size - 1}, not {classes!r}")
+    position = torch.full((size,), -1, device=scores.device)
+    position[wanted] = torch.arange(len(wanted), device=scores.device)
+    inside = position[labels]
+    if validate:
+        _raise_at(inside < 0, ignored, lambda row: f"label {int(labels.reshape(-1)[row])} at row {row} is not among "
+                  f"the {len(wanted)} classes given: leave out such samples, or add the class to classes")  # fmt: skip
+    if isinstance(classes, range) and classes.step == 1:
+        return scores.narrow(-1, classes.start, len(classes)), inside.clamp(min=0)
+    return scores.index_select(-1, wanted), inside.clamp(min=0)
+
+
+def _raise_at(bad: Tensor, ignored: Tensor | None, sentence: Callable[[int], str]) -> None:
+    """Raise with the sentence for the first bad row, if there is one."""
+    bad = bad.reshape(-1)
+    if ignored is not None:
+        bad = bad & ~ignored.reshape(-1)
+    if bool(bad.any()):
+        raise ValueError(sentence(int(bad.nonzero()[0, 0])))
+
+
+def _check_range(labels: Tensor, classes: int, ignored: Tensor | None) -> None:
+    _raise_at((labels < 0) | (labels >= classes), ignored, lambda row: (
+        f"label {int(labels.reshape(-1)[row])} at row {row} is not a class from 0 to {classes - 1}: "
+        "correct it, or name it as ignore_index if it marks padding"))  # fmt: skip
+
+
+def _check_logits(statistics: RowStatistics, ignored: Tensor | None) -> None:
+    """The maximum is NaN or inf if any logit of the row is, so the logits need not be read again."""
+    top, gap = statistics.top, statistics.gap
+
+    def sentence(row: int) -> str:
+        value = float(top[row])
+        if value == -math.inf or (math.isfinite(value) and float(gap[row]) == -math.inf):
+            return (f"the label's own logit is -inf at row {row}: a masked class cannot be the true one; "
+                    "unmask it, or ignore the row with ignore_index")  # fmt: skip
+        return f"a logit of row {row} is {value}: logits should be finite, or -inf for masked classes"
+
+    _raise_at(~top.isfinite() | gap.isneginf(), ignored, sentence)
+
+
+def _check_probabilities(least: Tensor, total: Tensor, ignored: Tensor | None) -> None:
+    _raise_at(~(least >= 0), ignored, lambda row: (
+        f"a probability of row {row} is {float(least[row]):.4g}: probabilities should be at least 0; "
+        "if these are logits, pass them as logits"))  # fmt: skip
+    _raise_at(~((total - 1).abs() <= SUM_TOLERANCE), ignored, lambda row: (
+        f"the probabilities of row {row} sum to {float(total[row]):.4g}, not 1: "
+        "normalise them, or pass logits if that is what they are"))  # fmt: skip

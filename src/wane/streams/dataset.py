@@ -1,0 +1,205 @@
+"""A data set in memory, and the three ways to make one smaller.
+
+Images stay uint8 until a batch is made of them, so a data set costs its uint8 size once. Class ids are the
+data set's own labels 0..C-1 everywhere in wane: nothing is ever relabelled, so a curve of class 37 is a curve
+of class 37.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+# Bytes of float scratch that `box_filter` may use at once: keeps it in the caches and its memory flat.
+_SCRATCH = 1 << 22
+
+
+class DataError(ValueError):
+    """Data that cannot be used: the message quotes the path or value and says what to do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Images (N, C, H, W) uint8 with their labels (N,) int64."""
+
+    images: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, rows: Tensor) -> Split:
+        """The split made of these rows, in this order."""
+        return Split(self.images[rows], self.labels[rows])
+
+    def to(self, device: torch.device | str) -> Split:
+        """The same split on a device; no copy if it is there already."""
+        return Split(self.images.to(device), self.labels.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Train and test splits, an optional holdout, and what is needed to name and normalise them.
+
+    Attributes:
+        name: for titles and run folders.
+        train: what is learnt.
+        test: what is measured; never shown to a learner.
+        holdout: training images set aside by `with_holdout`, for signals that must not leak from the test
+            split.
+        class_names: one per class; the position is the label.
+        mean: of each channel, in units where white is 1.
+        std: of each channel, likewise.
+    """
+
+    name: str
+    train: Split
+    test: Split
+    holdout: Split | None
+    class_names: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @property
+    def num_classes(self) -> int:
+        """How many classes there are: the labels are 0 .. num_classes - 1."""
+        return len(self.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """(channels, height, width)."""
+        channels, height, width = self.train.images.shape[1:]
+        return channels, height, width
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same data set on a device."""
+        holdout = self.holdout.to(device) if self.holdout is not None else None
+        return replace(self, train=self.train.to(device), test=self.test.to(device), holdout=holdout)
+
+
+def channel_statistics(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel of uint8 images, in units where 255 is 1.
+
+    They come from a histogram, so they are exact and need no float copy of the images. A channel that never
+    varies gets a deviation of 1, so that normalising it gives zeros and not a division by zero.
+
+    >>> black_and_white = torch.tensor([0, 255], dtype=torch.uint8).view(2, 1, 1, 1)
+    >>> channel_statistics(black_and_white)
+    ((0.5,), (0.5,))
+    """
+    values = torch.arange(256, dtype=torch.float64) / 255
+    means, stds = [], []
+    for channel in images.unbind(1):
+        histogram = torch.bincount(channel.flatten(), minlength=256).cpu().double()
+        weights = histogram / histogram.sum()
+        mean = (weights * values).sum()
+        std = (weights * (values - mean).square()).sum().sqrt().item()
+        means.append(mean.item())
+        stds.append(std if std > 0 else 1.0)
+    return tuple(means), tuple(stds)
+
+
+def rank_in_class(labels: Tensor) -> Tensor:
+    """The number of earlier rows with the same label, for every row.
+
+    >>> rank_in_class(torch.tensor([5, 5, 2, 5, 2]))
+    tensor([0, 1, 0, 2, 1])
+    """
+    order = labels.argsort(stable=True)
+    counts = labels.bincount()
+    first = (counts.cumsum(0) - counts)[labels[order]]
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(labels), device=labels.device) - first)
+
+
+def first_per_class(dataset: Dataset, n: int) -> Dataset:
+    """Keep the first `n` training images of each class, in their order. Test and holdout stay whole.
+
+    >>> from wane.streams import from_arrays
+    >>> images, labels = torch.zeros(6, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 0, 0, 1, 1, 1])
+    >>> data = from_arrays(images, labels, images, labels, layout="NCHW")
+    >>> first_per_class(data, 2).train.labels
+    tensor([0, 0, 1, 1])
+    """
+    _require_per_class(dataset, n, f"per_class={n}")
+    rows = (rank_in_class(dataset.train.labels) < n).nonzero()[:, 0]
+    # Indexing copies; a loader that read no more than it was asked for need not pay for that.
+    return dataset if len(rows) == len(dataset.train) else replace(dataset, train=dataset.train[rows])
+
+
+def with_holdout(dataset: Dataset, n: int, *, seed: int = 0) -> Dataset:
+    """Move `n` random training images of each class to the holdout split; both keep the order of the rows.
+
+    >>> from wane.streams import from_arrays
+    >>> images, labels = torch.zeros(6, 1, 4, 4, dtype=torch.uint8), torch.tensor([0, 0, 0, 1, 1, 1])
+    >>> data = with_holdout(from_arrays(images, labels, images, labels, layout="NCHW"), 1)
+    >>> data.train.labels, data.holdout.labels
+    (tensor([0, 0, 1, 1]), tensor([0, 1]))
+    """
+    _require_per_class(dataset, n, f"holdout={n}", spare=1)
+    labels = dataset.train.labels
+    shuffled = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed)).to(labels.device)
+    held = torch.empty_like(labels, dtype=torch.bool)
+    held[shuffled] = rank_in_class(labels[shuffled]) < n
+    train, holdout = (dataset.train[mask.nonzero()[:, 0]] for mask in (~held, held))
+    return replace(dataset, train=train, holdout=holdout)
+
+
+def at_resolution(dataset: Dataset, size: int) -> Dataset:
+    """Every image box-filtered down to `size` x `size`; the published channel statistics stay as they are."""
+
+    def reduce(split: Split) -> Split:
+        return Split(box_filter(split.images, size), split.labels)
+
+    holdout = reduce(dataset.holdout) if dataset.holdout is not None else None
+    return replace(dataset, train=reduce(dataset.train), test=reduce(dataset.test), holdout=holdout)
+
+
+def box_filter(images: Tensor, size: int) -> Tensor:
+    """Reduce square uint8 images (N, C, H, H) to (N, C, size, size) by the mean of the area under a pixel.
+
+    Where `size` does not divide H, a source pixel counts in proportion to its overlap. The weights are
+    integers (an overlap is counted in 1/size of a pixel), so the sum is exact, and the mean is rounded once:
+    to nearest, halves up.
+
+    >>> box_filter(torch.tensor([[0, 10], [20, 31]], dtype=torch.uint8).view(1, 1, 2, 2), 1).item()  # 15.25
+    15
+    >>> box_filter(torch.tensor([[90, 0, 30]] * 3, dtype=torch.uint8).view(1, 1, 3, 3), 2)[0, 0, 0].tolist()
+    [60, 20]
+    """
+    *_, height, width = images.shape
+    if height != width:
+        raise DataError(f"resolution={size} needs square images, these are {height} x {width}: crop them first")
+    if not 1 <= size <= height:
+        raise DataError(f"resolution={size} is outside 1..{height}: images of {height} x {width} can only be reduced")
+    if size == height:
+        return images
+    edges_in, edges_out = torch.arange(height) * size, torch.arange(size) * height
+    upper = torch.minimum(edges_in + size, edges_out[:, None] + height)
+    overlap = (upper - torch.maximum(edges_in, edges_out[:, None])).clamp_min_(0)  # (size, H), rows sum to H
+    area = height * height
+    # float32 holds integers up to 2^24 exactly, which is enough for images up to 256 x 256 and twice as fast.
+    weights = overlap.to(images.device, torch.float32 if 255 * area < 1 << 24 else torch.float64)
+    reduced = images.new_empty((*images.shape[:2], size, size))
+    step = max(1, _SCRATCH // max(1, images[:1].numel() * weights.element_size()))
+    for start in range(0, len(images), step):
+        sums = weights @ images[start : start + step].to(weights.dtype) @ weights.T
+        means = sums.long().mul_(2).add_(area).div_(2 * area, rounding_mode="floor")
+        reduced[start : start + step] = means
+    return reduced
+
+
+def _require_per_class(dataset: Dataset, n: int, asked: str, spare: int = 0) -> None:
+    """Complain unless every class has `n` training images, and `spare` more."""
+    if n < 1:
+        raise DataError(f"{asked} of {dataset.name}: it must be at least 1")
+    counts = dataset.train.labels.bincount(minlength=dataset.num_classes)
+    label = int(counts.argmin())
+    if counts[label] < n + spare:
+        raise DataError(
+            f"{asked} asks for too many images of {dataset.name}: class {label} "
+            f"({dataset.class_names[label]!r}) has {int(counts[label])} for training; ask for at most "
+            f"{int(counts[label]) - spare}"
+        )

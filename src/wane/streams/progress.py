@@ -1,0 +1,60 @@
+"""Progress of the two slow things, fetching and decoding: a bar on a terminal, one plain line elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
+
+class Bar:
+    """A bar drawn by rich, with the names that pooch calls on one: total, update, reset, close."""
+
+    def __init__(self, progress: Progress, task: TaskID) -> None:
+        self._progress, self._task = progress, task
+
+    @property
+    def total(self) -> float:
+        """What is to be done; 0 if nobody knows."""
+        return self._progress.tasks[0].total or 0
+
+    @total.setter
+    def total(self, value: float) -> None:
+        self._progress.update(self._task, total=value or None)
+
+    def update(self, amount: float) -> None:
+        """Count `amount` as done."""
+        self._progress.advance(self._task, amount)
+
+    def reset(self) -> None:
+        """Count nothing as done."""
+        self._progress.update(self._task, completed=0)
+
+    def close(self) -> None:
+        """Do nothing: leaving `progress_bar` takes the bar away."""
+
+
+@contextmanager
+def progress_bar(title: str, *, total: float | None = None, in_bytes: bool = False) -> Iterator[Bar]:
+    """A bar on standard error while the block runs."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        print(title, file=sys.stderr)
+    count = DownloadColumn() if in_bytes else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+        yield Bar(progress, progress.add_task(title, total=total))

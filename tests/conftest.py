@@ -1,0 +1,17 @@
+"""What every test shares: one thread a process (two run side by side), and no window for figures."""
+
+import socket
+
+import matplotlib as mpl
+import pytest
+import torch
+
+mpl.use("agg")
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]

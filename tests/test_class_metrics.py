@@ -1,0 +1,232 @@
+"""ClassMetrics against the literal transcription, and in every place where a torchmetrics.Metric is used."""
+
+import pickle
+
+import numpy as np
+import pytest
+import reference
+import torch
+import torch.multiprocessing as mp
+from sklearn.metrics import accuracy_score, confusion_matrix, log_loss
+from torchmetrics import MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
+
+import wane
+
+C = 7
+
+
+def data(n=300, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    z = torch.randn(n, C, generator=g) * 3
+    y = torch.randint(C - 1, (n,), generator=g)  # the last class has no sample
+    return z, y
+
+
+def filled(z, y, sizes=(300,), **options):
+    m = wane.ClassMetrics(C, **options)
+    for a, b in zip(
+        z.split(sizes if len(sizes) > 1 else len(z)), y.split(sizes if len(sizes) > 1 else len(y)), strict=True
+    ):
+        m.update(a, b)
+    return m
+
+
+def test_means_per_class_equal_the_literal_transcription():
+    z, y = data()
+    rows = reference.table([reference.from_logits(r.numpy(), int(k)) for r, k in zip(z, y, strict=True)])
+    means = filled(z, y).compute()
+    for name in wane.SIGNALS:
+        for c in range(C - 1):
+            assert means[name][c].item() == pytest.approx(rows[name][y.numpy() == c].mean(), abs=1e-6)
+        assert means[name][C - 1].isnan()
+        assert means[name].dtype == torch.float64
+
+
+def test_agrees_with_scikit_learn_and_torchmetrics():
+    z, y = data()
+    means = filled(z, y).compute()
+    counts = confusion_matrix(y, z.argmax(1), labels=range(C))
+    recall = np.diag(counts)[: C - 1] / counts.sum(1)[: C - 1]
+    np.testing.assert_allclose(means["accuracy"][: C - 1], recall, atol=1e-12)
+    peer = MulticlassAccuracy(C, average=None)
+    peer.update(z, y)
+    torch.testing.assert_close(means["accuracy"][: C - 1].float(), peer.compute()[: C - 1])
+    micro = filled(z, y, average="micro").compute()
+    assert micro["accuracy"].item() == pytest.approx(accuracy_score(y, z.argmax(1)))
+    assert micro["loss"].item() == pytest.approx(log_loss(y, z.double().softmax(1), labels=range(C)), abs=1e-6)
+
+
+def test_any_split_and_order_gives_the_same_bits():
+    z, y = data()
+    whole = filled(z, y).compute()
+    order = torch.randperm(300, generator=torch.Generator().manual_seed(1))
+    for other in (filled(z, y, (1, 99, 150, 50)), filled(z[order], y[order], (130, 170))):
+        assert all(torch.equal(other.compute()[k].nan_to_num(-1), whole[k].nan_to_num(-1)) for k in whole)
+
+
+def test_half_precision_leading_shapes_padding_and_probabilities():
+    z, y = data()
+    whole = filled(z, y).compute()
+    m = wane.ClassMetrics(C, ignore_index=-100)
+    padded = torch.cat([z, torch.full((20, C), torch.nan)]).reshape(4, 80, C)
+    m.update(padded, torch.cat([y, torch.full((20,), -100)]).reshape(4, 80))
+    assert torch.equal(m.compute()["nkl"].nan_to_num(-1), whole["nkl"].nan_to_num(-1))
+    m = wane.ClassMetrics(C)
+    m.update(probabilities=z.double().softmax(1), labels=y)
+    torch.testing.assert_close(m.compute()["cm"], whole["cm"], equal_nan=True, atol=1e-6, rtol=0)
+    half = filled(z.bfloat16(), y).compute()
+    torch.testing.assert_close(half["ctl"], whole["ctl"], equal_nan=True, atol=2e-2, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+def test_signals_scored_elsewhere_can_be_added():
+    z, y = data()
+    m = wane.ClassMetrics(C)
+    assert m.compute()["cm"].isnan().all()
+    m.update(scored=wane.signals(z.requires_grad_(), y), labels=y)
+    torch.testing.assert_close(m.compute()["cm"], filled(z, y).compute()["cm"], equal_nan=True, atol=1e-6, rtol=0)
+
+
+def test_restricted_classes_by_task_and_flow():
+    z, y = data()
+    restricted = filled(z, y, classes=range(C - 1)).compute()
+    assert restricted["tlr"][0] != filled(z, y).compute()["tlr"][0]
+    m = filled(z, y, (120, 180), flow=True)
+    tasks = [0, 0, 1, 1, 2, 2, 3]
+    by_task = m.by_task(tasks)
+    accuracy = wane.signals(z, y).accuracy.double()
+    for t in range(3):
+        inside = torch.tensor(tasks)[y] == t
+        assert by_task["accuracy"][t].item() == pytest.approx(accuracy[inside].mean().item(), abs=1e-12)
+    assert by_task["accuracy"][3].isnan()
+    flow = m.compute()["flow"]
+    p = z.double().softmax(1)
+    for c in range(C - 1):
+        torch.testing.assert_close(flow[c], p[y == c].mean(0), atol=1e-9, rtol=0)
+    torch.testing.assert_close(flow.diagonal()[: C - 1], m.compute()["ctl"][: C - 1], atol=1e-6, rtol=0)
+
+
+@pytest.mark.filterwarnings("ignore:The ``compute`` method")
+def test_reset_forward_merge_pickle_and_state_dict():
+    z, y = data()
+    whole = filled(z, y)
+    m = wane.ClassMetrics(C)
+    batch = m(z[:100], y[:100])
+    assert torch.equal(batch["cm"].nan_to_num(-1), filled(z[:100], y[:100]).compute()["cm"].nan_to_num(-1))
+    other = filled(z[100:], y[100:])
+    m.merge_state(other)
+    assert torch.equal(m.sums, whole.sums)
+    assert torch.equal(m.counts, whole.counts)
+    again = pickle.loads(pickle.dumps(m))
+    assert torch.equal(again.compute()["cm"].nan_to_num(-1), whole.compute()["cm"].nan_to_num(-1))
+    m.persistent(True)
+    loaded = wane.ClassMetrics(C)
+    loaded.persistent(True)
+    loaded.load_state_dict(m.state_dict())
+    assert torch.equal(loaded.sums, whole.sums)
+    m.reset()
+    assert m.counts.sum() == 0
+    assert m.compute()["cm"].isnan().all()
+
+
+def test_in_a_metric_collection():
+    z, y = data()
+    both = MetricCollection([wane.ClassMetrics(C, average="macro"), MulticlassAccuracy(C, average="micro")])
+    both.update(z, y)
+    out = both.compute()
+    assert set(wane.SIGNALS) | {"MulticlassAccuracy"} == set(out)
+    assert out["cm"].ndim == 0
+
+
+def test_plot_shows_the_values():
+    z, y = data()
+    figure, axes = filled(z, y).plot()
+    assert len(axes.lines) == 7
+    cm = next(line for line in axes.lines if line.get_label() == "Confusion margin")
+    expected = filled(z, y).compute()["cm"][: C - 1].sort().values
+    np.testing.assert_allclose(cm.get_ydata(), expected)
+    figure.clear()
+
+
+def _worker(rank, port, results):
+    import os
+
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    z, y = data()
+    m = wane.ClassMetrics(C, flow=True)
+    part = slice(0, 77) if rank == 0 else slice(77, 300)
+    m.update(z[part], y[part])
+    results[rank] = {k: v.tolist() for k, v in m.compute().items()}
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_with_uneven_data_give_the_same_bits(free_port):
+    with mp.Manager() as manager:
+        results = manager.dict()
+        mp.spawn(_worker, args=(free_port, results), nprocs=2)
+        expected = {k: v.tolist() for k, v in filled(*data(), flow=True).compute().items()}
+        for rank in (0, 1):
+            np.testing.assert_array_equal(results[rank]["cm"], expected["cm"])
+            for name in expected:
+                np.testing.assert_array_equal(results[rank][name], expected[name])
+
+
+def test_a_real_lightning_fit(tmp_path):
+    import lightning as L
+
+    class Net(L.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Linear(4, C)
+            self.metrics = wane.ClassMetrics(C, average="macro")
+            self.log_tlr = self.metrics["log_tlr"]  # a metric of its own, a scalar: what self.log takes
+            self.seen = []
+
+        def training_step(self, batch, _):
+            return torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
+
+        def validation_step(self, batch, _):
+            self.log_tlr.update(self.net(batch[0]), batch[1])
+            self.log("val/log_tlr", self.log_tlr, on_step=False, on_epoch=True)
+
+        def on_validation_epoch_end(self):
+            self.log_dict({f"val/{k}": v for k, v in self.metrics.compute().items() if k != "log_tlr"})
+            self.seen.append({k: v.item() for k, v in self.metrics.compute().items()})
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.5)
+
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(200, 4, generator=g)
+    y = (x @ torch.randn(4, C, generator=g)).argmax(1)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=32)
+    net = Net()
+    trainer = L.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, num_sanity_val_steps=0,
+                        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path)  # fmt: skip
+    trainer.fit(net, loader, loader)
+    final = wane.ClassMetrics(C, average="macro")
+    with torch.no_grad():
+        final.update(net.net(x), y)
+    for name, value in final.compute().items():
+        assert trainer.callback_metrics[f"val/{name}"].item() == pytest.approx(value.item(), abs=1e-5), name
+    assert len(net.seen) == 2
+    assert net.seen[1]["log_tlr"] > net.seen[0]["log_tlr"]
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: wane.ClassMetrics(1), "num_classes is 1"),
+        (lambda: wane.ClassMetrics(3, average="weighted"), "unknown average 'weighted'"),
+        (
+            lambda: wane.ClassMetrics(3).update(torch.zeros(2, 4), [0, 1]),
+            r"end in 4 classes, but num_classes is 3",
+        ),
+        (lambda: wane.ClassMetrics(3).by_task([0, 1]), r"a task from 0 for each of the 3 classes, not \[0, 1\]"),
+    ],
+)
+def test_errors(call, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        call()
