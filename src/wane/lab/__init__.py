@@ -1,0 +1,1 @@
+"""The lab: configs, recipes, the training loop, checkpoints and run folders."""

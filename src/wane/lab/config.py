@@ -1,0 +1,223 @@
+"""The complete description of a run. Same config and seed, same history, to the bit, on the same machine.
+
+Imported by the command line before anything heavy: no torch here.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+__all__ = ["Config", "ConfigError", "build_config", "differences", "parse_setting", "read_toml", "to_toml"]
+
+
+class ConfigError(ValueError):
+    """A setting that cannot be: the message names it, quotes its value, and says what would be right."""
+
+
+class Section(BaseModel):
+    """A part of the config: unknown keys are errors, nothing changes after it was made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Data(Section):
+    """What is learnt, and in which order."""
+
+    name: str = "glyphs"
+    """Data set: glyphs, digits, cifar10, cifar100, tiny_imagenet, or the path of a folder with one folder a class."""
+    root: str | None = None
+    """Folder that holds the data sets, or where they are fetched to. Default: WANE_DATA, or the user's cache."""
+    per_class: int | None = Field(default=None, ge=1)
+    """Keep so many training images a class."""
+    resolution: int | None = Field(default=None, ge=1)
+    """Reduce images to so many pixels a side, by averaging."""
+    holdout: int = Field(default=0, ge=0)
+    """Set aside so many training images a class, as split `holdout`."""
+    tasks: int = Field(default=5, ge=1)
+    """Number of tasks, with equally many classes each."""
+    class_order: Literal["label", "shuffled"] = "label"
+    """Order of the classes over the tasks; shuffled by the seed."""
+    padding: int = Field(default=4, ge=0)
+    """Random crop: shift by up to so many pixels."""
+    flip: bool = True
+    """Mirror half of the training images."""
+
+
+class Model(Section):
+    """What learns."""
+
+    name: str = "resnet18"
+    """resnet18, cnn or mlp."""
+    width: int | None = Field(default=None, ge=1)
+    """Channels of the first stage (resnet18: 64 is the paper's)."""
+    stem: Literal["cifar", "imagenet"] | None = None
+    """First layers of resnet18."""
+    hidden: tuple[int, ...] | None = None
+    """Units of the mlp's hidden layers."""
+
+
+class Learner(Section):
+    """How it learns. The optimiser is made anew for each task."""
+
+    name: str = "er"
+    """finetune, joint or er."""
+    epochs: int = Field(default=50, ge=1)
+    """Epochs of each task."""
+    batch_size: int = Field(default=256, ge=1)
+    """New rows of a step."""
+    replay_size: int = Field(default=256, ge=1)
+    """Replayed rows of a step, for each draw."""
+    lr: float = Field(default=0.03, gt=0)
+    """Learning rate of SGD."""
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    """Momentum of SGD."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Weight decay of SGD."""
+    milestones: tuple[int, ...] = ()
+    """Epochs of a task after which the learning rate is multiplied by `decay`."""
+    decay: float = Field(default=0.1, gt=0)
+    """Factor at each milestone."""
+
+
+class Memory(Section):
+    """What is kept, and what is drawn."""
+
+    capacity: int = Field(default=2000, ge=1)
+    """Images kept."""
+    policy: Literal["reservoir", "class_balanced"] = "reservoir"
+    """What to keep."""
+    draw: Literal["uniform", "class_uniform"] = "uniform"
+    """What to replay: slots uniformly, or classes uniformly and then a slot of the class."""
+    scope: Literal["seen", "past"] = "seen"
+    """Whether a class-wise draw includes the classes of the current task."""
+
+
+class Record(Section):
+    """What is written down beyond the history of every epoch."""
+
+    classes: Literal["all", "seen"] = "all"
+    """Classes in the softmax of the signals: the whole head, as in the paper, or those seen so far."""
+    eval_every: int | None = Field(default=None, ge=1)
+    """Also evaluate after every so many steps, into split `test_steps`."""
+    samples: Literal["never", "tasks"] | tuple[int, ...] = "never"
+    """Signals of every test sample, to samples.parquet: at the ends of tasks, or after these epochs (from 1)."""
+    flow: bool = False
+    """Mean softmax of every true class at the ends of tasks, to flow.npz."""
+
+
+class Config(Section):
+    """A run: everything that its result depends on."""
+
+    recipe: str = "custom"
+    """Where it came from; a name, without effect."""
+    seed: int = Field(default=0, ge=0)
+    """Initial weights, order of the rows, augmentation, memory, and the class order if shuffled."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1, mps; auto takes what there is."""
+    precision: Literal["32", "bf16"] = "32"
+    """Arithmetic of the forward pass."""
+    data: Data = Data()
+    model: Model = Model()
+    learner: Learner = Learner()
+    memory: Memory = Memory()
+    record: Record = Record()
+
+
+def build_config(*layers: dict[str, Any]) -> Config:
+    """The config of nested settings, later layers over earlier ones.
+
+    >>> build_config({"learner": {"lr": 0.1}}, {"learner": {"epochs": 3}}).learner.lr
+    0.1
+    >>> build_config({"learner": {"learning_rate": 0.1}})
+    Traceback (most recent call last):
+    ...
+    wane.lab.config.ConfigError: unknown setting learner.learning_rate; known there: name, epochs, batch_size, ...
+    """
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        merged = _merge(merged, layer)
+    try:
+        return Config.model_validate(merged)
+    except ValidationError as error:
+        raise ConfigError("; ".join(_sentence(e) for e in error.errors())) from None
+
+
+def parse_setting(text: str) -> dict[str, Any]:
+    """`learner.lr=0.1` as nested settings; the value is TOML, or else a plain string.
+
+    >>> parse_setting("learner.lr=0.1"), parse_setting("data.name=digits")
+    ({'learner': {'lr': 0.1}}, {'data': {'name': 'digits'}})
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"cannot read the setting {text!r}: write it as section.key=value, such as learner.lr=0.1")
+    try:
+        parsed = tomllib.loads(f"v = {value}")["v"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    nested: Any = parsed
+    for part in reversed(key.strip().split(".")):
+        nested = {part: nested}
+    settings: dict[str, Any] = nested
+    return settings
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The settings in a TOML file."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no config at {path}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def to_toml(config: Config) -> str:
+    """The complete config, ready to be run again."""
+    import tomli_w
+
+    return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
+
+
+def differences(old: Config, new: Config) -> list[str]:
+    """Settings that differ, each as `learner.lr: 0.03 -> 0.1`."""
+    a, b = _flat(old.model_dump()), _flat(new.model_dump())
+    return [f"{key}: {a[key]} -> {b[key]}" for key in a if a[key] != b[key] and key != "recipe"]
+
+
+def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
+
+
+def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _sentence(error: Any) -> str:
+    where, value = [str(part) for part in error["loc"]], error["input"]
+    name = ".".join(where)
+    if error["type"] == "extra_forbidden":
+        known = _fields_at(where[:-1])
+        near = get_close_matches(where[-1], known, n=1)
+        hint = f"did you mean {'.'.join([*where[:-1], near[0]])}?" if near else f"known there: {', '.join(known)}"
+        return f"unknown setting {name}; {hint}"
+    return f"{name} = {value!r} cannot be: {error['msg'][0].lower()}{error['msg'][1:]}"
+
+
+def _fields_at(where: list[str]) -> list[str]:
+    section: Any = Config
+    for part in where:
+        section = section.model_fields[part].annotation
+    return list(section.model_fields)

@@ -1,0 +1,128 @@
+"""One pass over the test rows of all seen classes: means per class, and, where asked, every sample and the flow."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from wane.class_metrics import ClassMetrics
+from wane.lab.checkpoint import write_atomically
+from wane.lab.config import Config
+from wane.lab.state import State
+from wane.lab.steps import competing_classes
+from wane.learners import Learner
+from wane.sample_signals import SIGNALS, signals
+from wane.streams import ClassIncremental, Dataset, Split, Task, eval_batch
+
+__all__ = ["Evaluated", "evaluate", "record_epoch", "record_split", "write_flow", "write_samples"]
+
+#: The fastest batch of a forward pass on a CPU, where larger ones outgrow the caches; an accelerator wants more.
+BATCH = {"cpu": 128}
+
+
+@dataclass
+class Evaluated:
+    """What one pass gave."""
+
+    metrics: ClassMetrics
+    samples: dict[str, np.ndarray[Any, Any]] | None
+
+
+def record_epoch(
+    state: State,
+    config: Config,
+    stream: ClassIncremental,
+    task: Task,
+    replayed: ClassMetrics,
+    folder: Path,
+    *,
+    last: bool,
+) -> None:
+    """At the end of an epoch: evaluate all seen classes, and write down what was asked for."""
+    step, wanted = state.position.step, config.record.samples
+    number = task.index * config.learner.epochs + state.position.epoch + 1
+    samples = last if wanted == "tasks" else wanted != "never" and number in wanted
+    if state.memory is not None:
+        state.history.record(replayed, step=step, task=task.index, split="replay")
+    if stream.dataset.holdout is not None:
+        record_split(state, config, stream, task, "holdout")
+    flow = last and config.record.flow
+    evaluated = record_split(state, config, stream, task, "test", samples=samples, flow=flow)
+    if evaluated.samples is not None:
+        write_samples(folder / "samples.parquet", evaluated.samples, step=step, task=task.index)
+    if flow:
+        write_flow(folder / "flow.npz", evaluated.metrics.compute()["flow"], step=step, task=task.index)
+
+
+def record_split(
+    state: State, config: Config, stream: ClassIncremental, task: Task, split: str, *, samples: bool = False,
+    flow: bool = False,
+) -> Evaluated:  # fmt: skip
+    """One evaluation of all seen classes on a split, into the history."""
+    data = stream.dataset.holdout if split == "holdout" else stream.dataset.test
+    assert data is not None
+    rows = (stream.class_to_task[data.labels] <= task.index).nonzero()[:, 0]
+    evaluated = evaluate(
+        state.learner, stream.dataset, data, rows, classes=competing_classes(config, stream, task),
+        channels_last=state.channels_last, flow=flow, samples=samples, precision=config.precision,
+    )  # fmt: skip
+    state.history.record(evaluated.metrics, step=state.position.step, task=task.index, split=split)
+    return evaluated
+
+
+def evaluate(
+    learner: Learner, dataset: Dataset, split: Split, rows: torch.Tensor, *, classes: range | list[int] | None = None,
+    channels_last: bool = False, flow: bool = False, samples: bool = False, precision: str = "32",
+) -> Evaluated:  # fmt: skip
+    """Score `rows` of a split in eval mode; the learner is back in its mode afterwards, no generator is touched."""
+    device = split.images.device
+    metrics = ClassMetrics(dataset.num_classes, flow=flow, validate=False).to(device)
+    kept: list[torch.Tensor] = []
+    was_training = learner.training
+    learner.eval()
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
+        for part in torch.split(rows, BATCH.get(device.type, 1024)):
+            images = eval_batch(split.images, part, dataset.mean, dataset.std, channels_last=channels_last)
+            labels, logits = split.labels[part], learner.predict(images).float()
+            scored = signals(logits, labels, classes=classes, validate=False)
+            metrics.update(logits if flow else None, labels, scored=scored)
+            if samples:
+                kept.append(torch.stack([part, labels, *scored[: len(SIGNALS)], scored.rank], dim=1).cpu())
+    learner.train(was_training)
+    return Evaluated(metrics, _columns(torch.cat(kept)) if kept else None)
+
+
+def _columns(table: torch.Tensor) -> dict[str, np.ndarray[Any, Any]]:
+    names = ("sample", "class", *SIGNALS, "rank")
+    whole = {"sample", "class", "rank"}
+    return {
+        name: table[:, i].to(torch.int64 if name in whole else torch.float32).numpy() for i, name in enumerate(names)
+    }
+
+
+def write_samples(path: Path, samples: dict[str, Any], *, step: int, task: int, split: str = "test") -> None:
+    """Add to samples.parquet. Rows of this or a later step, left by an attempt that was killed, are replaced."""
+    import polars as pl
+
+    n = len(samples["sample"])
+    new = pl.DataFrame({"step": np.full(n, step), "task": np.full(n, task), "split": [split] * n, **samples})
+    if path.exists():
+        new = pl.concat([pl.read_parquet(path).filter(pl.col("step") < step), new])
+    write_atomically(path, new.write_parquet)
+
+
+def write_flow(path: Path, flow: torch.Tensor, *, step: int, task: int) -> None:
+    """Add to flow.npz: `flow` (k, C, C), row = true class, column = where its probability is; `step`, `task` (k,)."""
+    parts = {"flow": flow.float().cpu().numpy()[None], "step": np.array([step]), "task": np.array([task])}
+    if path.exists():
+        with np.load(path) as old:
+            before = old["step"] < step
+            parts = {name: np.concatenate([old[name][before], value]) for name, value in parts.items()}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, **parts)
+    write_atomically(path, lambda file: file.write(buffer.getvalue()))

@@ -1,0 +1,138 @@
+"""The training loop: tasks, epochs, steps, top to bottom.
+
+It knows no method: a learner says what is learnt (`wane.learners`). Every choice comes from the state's generators,
+every epoch ends in a checkpoint, and so a run that was killed at any moment ends as if it never was.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from wane.class_metrics import ClassMetrics
+from wane.lab.checkpoint import load_checkpoint, save_checkpoint
+from wane.lab.config import Config
+from wane.lab.evaluation import record_epoch, record_split
+from wane.lab.progress import Progress
+from wane.lab.state import Position, State, build_state, make_optimiser, pick_device
+from wane.lab.steps import (
+    competing_classes,
+    draw_probabilities,
+    make_batch,
+    measure_replay,
+    remember,
+    task_batches,
+)
+from wane.learners import Scene
+from wane.streams import ClassIncremental, Dataset, Task
+
+__all__ = ["DivergedError", "train"]
+
+
+class DivergedError(RuntimeError):
+    """The loss became NaN or infinite."""
+
+
+def train(
+    config: Config, dataset: Dataset, folder: Path, *, progress: Progress, model: nn.Module | None = None
+) -> State:
+    """Run the whole stream, or go on with it from the folder's checkpoint; returns the final state."""
+    device = pick_device(config.device)
+    stream = ClassIncremental(dataset.to(device), config.data.tasks, config.data.class_order, seed=config.seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        state = build_state(config, stream, model, device)
+        resume(state, config, stream, load_checkpoint(folder))
+        progress.start(state.position, epochs=len(stream) * config.learner.epochs, names=dataset.class_names)
+        for task in list(stream)[state.position.task :]:
+            scene = make_scene(state, config, stream, task)
+            if state.position.epoch == 0:
+                state.learner.begin_task(scene)
+                state.optimiser = make_optimiser(config, state.learner)
+            for epoch in range(state.position.epoch, config.learner.epochs):
+                started = time.perf_counter()
+                replayed = train_epoch(state, config, stream, task, epoch, progress)
+                last = epoch + 1 == config.learner.epochs
+                if last:
+                    state.learner.eval()
+                    state.learner.end_task(scene)
+                record_epoch(state, config, stream, task, replayed, folder, last=last)
+                state.position = Position(task.index + last, 0 if last else epoch + 1, state.position.step)
+                state.seconds += time.perf_counter() - started
+                save_checkpoint(folder, state.state_dict())
+                state.history.write(folder / "history.parquet")
+                progress.epoch_done(task.index, epoch, state.history)
+    return state
+
+
+def train_epoch(
+    state: State, config: Config, stream: ClassIncremental, task: Task, epoch: int, progress: Progress
+) -> ClassMetrics:
+    """One pass over the task's rows; returns the signals of the replayed rows, from the passes that trained on them."""
+    learner, settings = state.learner, config.learner
+    device = stream.dataset.train.images.device
+    optimiser = with_learning_rate(state, config, epoch)
+    rows = task.train if learner.rows == "task" else torch.cat([stream[k].train for k in range(task.index + 1)])
+    order = rows[torch.randperm(len(rows), generator=state.generators["order"]).to(device)]
+    parts = torch.split(order, settings.batch_size)
+    replayed = ClassMetrics(stream.dataset.num_classes, validate=False).to(device)
+    classes = competing_classes(config, stream, task)
+    losses = torch.empty(len(parts), device=device)
+    learner.train()
+    for i, part in enumerate(parts):
+        probabilities = draw_probabilities(state.memory, config, task)
+        done = (epoch + i / len(parts)) / settings.epochs
+        batch, images = make_batch(state, config, stream, part, probabilities, done)
+        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+            observed = learner.observe(batch)
+        loss = observed.losses.float().mean() + observed.penalty
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        learner.after_backward(batch)
+        optimiser.step()
+        learner.after_step(batch)
+        state.position.step += 1
+        losses[i] = loss.detach()
+        remember(state, task, batch, images, observed)
+        measure_replay(replayed, batch, observed, classes)
+        if config.record.eval_every and state.position.step % config.record.eval_every == 0:
+            record_split(state, config, stream, task, "test_steps")
+        progress.step_done(len(batch.labels))
+    if not bool(losses.isfinite().all()):
+        at = int((~losses.isfinite()).nonzero()[0, 0])
+        raise DivergedError(
+            f"the loss became {float(losses[at])} in task {task.index + 1}, epoch {epoch + 1}, step {at + 1} of "
+            f"{len(parts)}: lower learner.lr (it is {settings.lr}); the checkpoint of the epoch before is kept"
+        )
+    return replayed
+
+
+def resume(state: State, config: Config, stream: ClassIncremental, saved: dict[str, object] | None) -> None:
+    """Take up where a checkpoint was written; nothing to do without one."""
+    if saved is None:
+        return
+    position = Position(**saved["position"])  # type: ignore[arg-type]
+    begun = position.task + (position.epoch > 0)
+    for task in list(stream)[:begun]:
+        state.learner.begin_task(make_scene(state, config, stream, task))
+    if position.epoch > 0:
+        state.optimiser = make_optimiser(config, state.learner)
+    state.load_state_dict(saved)
+
+
+def make_scene(state: State, config: Config, stream: ClassIncremental, task: Task) -> Scene:
+    """What a learner is told when a task begins or ends."""
+    return Scene(task, stream.seen(task.index), state.memory, lambda: task_batches(state, config, stream, task))
+
+
+def with_learning_rate(state: State, config: Config, epoch: int) -> torch.optim.Optimizer:
+    """The optimiser at the rate of this epoch: a function of the epoch, so there is no scheduler to save."""
+    if state.optimiser is None:
+        raise RuntimeError("a task must begin before it is trained")
+    passed = sum(milestone <= epoch for milestone in config.learner.milestones)
+    for parameters in state.optimiser.param_groups:
+        parameters["lr"] = config.learner.lr * config.learner.decay**passed
+    return state.optimiser

@@ -1,0 +1,58 @@
+"""Recipes: what to run (one TOML file each), at three scales (`scales.toml`). No torch here either."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from wane.lab.config import Config, ConfigError, build_config, read_toml
+from wane.registry import Registry
+
+__all__ = ["load_recipe", "recipes", "scales"]
+
+
+def recipes() -> Registry[dict[str, Any]]:
+    """The recipes that come with wane: settings by name, with a `title`.
+
+    >>> recipes()["diagnostics"]["learner"]["name"]
+    'er'
+    """
+    folder = Path(str(files("wane.lab.recipes")))
+    return Registry("recipe", {path.stem: read_toml(path) for path in sorted(folder.glob("*.toml"))})
+
+
+def scales() -> Registry[dict[str, Any]]:
+    """The scales: settings for all data sets and for each, with a `title`.
+
+    >>> list(scales())
+    ['demo', 'small', 'paper']
+    """
+    return Registry("scale", read_toml(Path(str(files("wane.lab").joinpath("scales.toml")))))
+
+
+def load_recipe(name_or_path: str, *, scale: str | None = None, settings: tuple[dict[str, Any], ...] = ()) -> Config:
+    """The config of a recipe at a scale, or of a TOML file; `settings` go on top, the last one highest.
+
+    >>> config = load_recipe("diagnostics", scale="paper", settings=({"seed": 3},))
+    >>> config.data.name, config.model.width, config.learner.milestones, config.seed
+    ('cifar100', 64, (35, 45), 3)
+    """
+    path = Path(name_or_path)
+    own_file = path.suffix == ".toml"
+    recipe = read_toml(path) if own_file else dict(recipes()[name_or_path])
+    recipe.pop("title", None)
+    if scale is None and not own_file:
+        scale = "demo"
+    layers: list[dict[str, Any]] = [{"recipe": path.stem if own_file else f"{name_or_path}-{scale}"}]
+    if scale is not None:
+        size = scales()[scale]
+        if "dataset" in size:
+            recipe["data"] = {**recipe.get("data", {}), "name": size["dataset"]}
+        named = [*(s["data"]["name"] for s in (recipe, *settings) if "name" in s.get("data", {}))]
+        dataset = named[-1] if named else ""
+        if dataset and scale == "paper" and dataset not in size:
+            raise ConfigError(f"there is no scale 'paper' for data set {dataset!r}: the paper used cifar100 and "
+                              "tiny_imagenet; write a TOML file for it")  # fmt: skip
+        layers += [size.get("all", {}), size.get(dataset, {})]
+    return build_config(*layers, recipe, *settings)

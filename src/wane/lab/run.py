@@ -1,0 +1,141 @@
+"""A run and its folder: config.toml, history.parquet, summary.json, checkpoint.pt (and samples.parquet, flow.npz).
+
+The folder is the run: the same call on it goes on where it was, or, if it is done, just reads the summary.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import wane
+from wane.lab.checkpoint import write_atomically
+from wane.lab.config import Config, ConfigError, build_config, differences, read_toml, to_toml
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from wane.lab.progress import Progress
+    from wane.lab.state import State
+    from wane.streams import Dataset
+
+__all__ = ["list_runs", "read_config", "read_summary", "run"]
+
+
+def run(
+    config: Config,
+    folder: Path | str,
+    *,
+    dataset: Dataset | None = None,
+    model: nn.Module | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Run `config` in `folder`, or go on with it; returns the summary.
+
+    Args:
+        config: from `load_recipe`, or `build_config`.
+        folder: the run folder itself; made if it is not there.
+        dataset: your own data, instead of `config.data.name`.
+        model: your own network, instead of `config.model`; it must be built the same way when the run goes on.
+        progress: what is shown meanwhile; default: nothing.
+    """
+    from wane.lab.loop import train
+    from wane.lab.progress import Progress as Shown
+
+    folder = Path(folder)
+    _claim(folder, config)
+    done = read_summary(folder)
+    if done is not None:
+        return done
+    if dataset is None:
+        dataset = load_data(config)
+    with progress or Shown(config.recipe, epochs_per_task=config.learner.epochs, quiet=True) as shown:
+        state = train(config, dataset, folder, progress=shown, model=model)
+    summary = summarise(config, state, dataset)
+    text = json.dumps(summary, indent=2, allow_nan=False)
+    write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
+    return summary
+
+
+def load_data(config: Config) -> Dataset:
+    """The data set that the config names."""
+    from wane.streams import first_per_class, from_folder, load_dataset, with_holdout
+
+    data = config.data
+    if Path(data.name).is_dir():
+        own = from_folder(Path(data.name), resolution=data.resolution, seed=config.seed)
+        own = first_per_class(own, data.per_class) if data.per_class else own
+        return with_holdout(own, data.holdout, seed=config.seed) if data.holdout else own
+    return load_dataset(data.name, root=data.root, per_class=data.per_class, resolution=data.resolution,
+                        holdout=data.holdout, seed=config.seed)  # fmt: skip
+
+
+def summarise(config: Config, state: State, dataset: Dataset) -> dict[str, Any]:
+    """What a table needs, and what someone needs who wants to know where it came from."""
+    import torch
+
+    from wane.sample_signals import SIGNALS
+    from wane.transfer import average, forgetting, plasticity, retention
+
+    metrics: dict[str, dict[str, float | None]] = {}
+    for signal in SIGNALS:
+        matrix = state.history.matrix(signal)
+        values = {
+            "average": average(matrix, signal=signal),
+            "forgetting": forgetting(matrix, "peak", signal=signal),
+            "retention": retention(matrix, signal=signal),
+            "plasticity": plasticity(matrix, signal=signal),
+        }
+        metrics[signal] = {name: float(v) if v == v else None for name, v in values.items()}
+    return {
+        "recipe": config.recipe,
+        "seed": config.seed,
+        "metrics": metrics,
+        "forgetting_definition": "peak",
+        "accuracy_matrix": [[None if x != x else x for x in row] for row in state.history.matrix("accuracy").tolist()],
+        "class_names": list(dataset.class_names),
+        "steps": state.position.step,
+        "seconds": round(state.seconds, 3),
+        "versions": {"wane": wane.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        "machine": {
+            "platform": platform.platform(),
+            "device": str(next(state.learner.parameters()).device),
+            "threads": torch.get_num_threads(),
+        },
+    }
+
+
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """The summary of a finished run; None while it is not."""
+    path = folder / "summary.json"
+    if not path.exists():
+        return None
+    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return summary
+
+
+def read_config(folder: Path) -> Config:
+    """The config of a run folder."""
+    return build_config(read_toml(folder / "config.toml"))
+
+
+def list_runs(root: Path) -> list[Path]:
+    """All run folders below `root`, itself included, in the order of their names."""
+    return sorted(path.parent for path in root.rglob("config.toml"))
+
+
+def _claim(folder: Path, config: Config) -> None:
+    """Make the folder, or check that the run in it is this one."""
+    path = folder / "config.toml"
+    if path.exists():
+        changed = differences(read_config(folder), config)
+        if changed:
+            raise ConfigError(f"{folder} holds another run ({'; '.join(changed)}): give another --out, or the settings "
+                              "that it was begun with")  # fmt: skip
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is not empty and holds no run: give a new or empty folder as --out")
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, lambda file: file.write(to_toml(config).encode()))

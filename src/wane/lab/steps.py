@@ -1,0 +1,106 @@
+"""One step of training, without the learning: the rows it sees, what the memory keeps of them, what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from wane.class_metrics import ClassMetrics
+from wane.lab.config import Config
+from wane.lab.state import State
+from wane.learners import Batch, Observed
+from wane.memory import Memory, class_uniform
+from wane.sample_signals import signals
+from wane.streams import ClassIncremental, Task, crop_and_flip, eval_batch, normalise
+
+__all__ = ["competing_classes", "make_batch", "measure_replay", "remember", "task_batches"]
+
+
+def make_batch(
+    state: State, config: Config, stream: ClassIncremental, rows: Tensor, probabilities: Tensor | None, done: float
+) -> tuple[Batch, Tensor]:
+    """The rows of a step, new and replayed, augmented as one; and the new rows' raw images, for the memory."""
+    dataset, memory, draws = stream.dataset, state.memory, state.learner.draws
+    new, labels = dataset.train.images.index_select(0, rows), dataset.train.labels[rows]
+    images, ys, tasks = [new], [labels], [stream.class_to_task[labels]]
+    draw, slots, extras = [torch.zeros_like(labels)], [torch.full_like(labels, -1)], {}
+    if memory is not None:
+        extras = {name: [column.new_zeros(len(rows), *column.shape[1:])] for name, column in memory.extras.items()}
+        for k in range(draws):
+            generator = state.generators["draw"]
+            drawn = memory.draw(config.learner.replay_size, generator=generator, class_probabilities=probabilities)
+            images.append(memory.images.index_select(0, drawn))
+            ys.append(memory.labels[drawn])
+            tasks.append(memory.tasks[drawn])
+            draw.append(torch.full_like(drawn, k + 1))
+            slots.append(drawn)
+            for name, column in memory.extras.items():
+                extras[name].append(column[drawn])
+    moved = crop_and_flip(torch.cat(images), config.data.padding, config.data.flip, state.generators["augment"])
+    batch = Batch(
+        images=normalise(moved, dataset.mean, dataset.std, channels_last=state.channels_last),
+        labels=torch.cat(ys),
+        tasks=torch.cat(tasks),
+        draw=torch.cat(draw),
+        slots=torch.cat(slots),
+        new=len(rows),
+        extras={name: torch.cat(parts) for name, parts in extras.items()},
+        progress=done,
+    )
+    return batch, new
+
+
+def draw_probabilities(memory: Memory | None, config: Config, task: Task) -> Tensor | None:
+    """Class probabilities of the draw; None is uniform over slots."""
+    if memory is None or config.memory.draw == "uniform" or len(memory) == 0:
+        return None
+    wanted = class_uniform(memory.class_counts()).cpu()
+    if config.memory.scope == "past" and task.index > 0:  # the first task has no past: there all classes compete
+        wanted[list(task.classes)] = 0
+    return wanted
+
+
+def remember(state: State, task: Task, batch: Batch, images: Tensor, observed: Observed) -> None:
+    """Offer the new rows of a step, as they are in the data set, to the memory."""
+    if state.memory is None:
+        return
+    extras = {name: value[: batch.new] for name, value in state.learner.extras_of(batch, observed).items()}
+    state.memory.offer(
+        images,
+        batch.labels[: batch.new],
+        task=task.index,
+        step=state.position.step,
+        generator=state.generators["keep"],
+        extras=extras,
+    )
+
+
+def measure_replay(metrics: ClassMetrics, batch: Batch, observed: Observed, classes: range | list[int] | None) -> None:
+    """The signals of the replayed rows, from the logits that the step had anyway."""
+    labels = batch.labels[batch.new :]
+    if len(labels):
+        logits = observed.logits.detach()[batch.new :].float()
+        metrics.update(scored=signals(logits, labels, classes=classes, validate=False), labels=labels)
+
+
+def task_batches(state: State, config: Config, stream: ClassIncremental, task: Task) -> Iterator[tuple[Batch, Tensor]]:
+    """A pass over the task's own rows, in order and not augmented."""
+    dataset = stream.dataset
+    for rows in torch.split(task.train, config.learner.batch_size):
+        labels = dataset.train.labels[rows]
+        none = torch.zeros_like(labels)
+        images = eval_batch(dataset.train.images, rows, dataset.mean, dataset.std, channels_last=state.channels_last)
+        yield (
+            Batch(images, labels, torch.full_like(labels, task.index), none, none - 1, new=len(rows)),
+            dataset.train.images.index_select(0, rows),
+        )
+
+
+def competing_classes(config: Config, stream: ClassIncremental, task: Task) -> range | list[int] | None:
+    """The classes in the softmax of the signals; None for the whole head. A range is read in place."""
+    if config.record.classes == "all":
+        return None
+    seen = sorted(stream.seen(task.index))
+    return range(len(seen)) if seen == list(range(len(seen))) else seen
