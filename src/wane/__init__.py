@@ -22,19 +22,23 @@ if TYPE_CHECKING:
         windowed_forgetting,
         windowed_plasticity,
     )
+    from wane.trend import TrendSampler
+    from wane.weighting import LossWeights
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "SIGNALS", "ClassMetrics", "History", "Signal", "Signals", "Trajectory", "average", "backward_transfer",
-    "forgetting", "forward_transfer", "linear_signals", "min_acc", "plasticity", "retention", "signals", "wc_acc",
-    "windowed_forgetting", "windowed_plasticity",
+    "SIGNALS", "ClassMetrics", "History", "LossWeights", "Signal", "Signals", "Trajectory", "TrendSampler", "average",
+    "backward_transfer", "forgetting", "forward_transfer", "linear_signals", "min_acc", "plasticity", "retention",
+    "signals", "wc_acc", "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
 _HOME = {
     "ClassMetrics": "class_metrics",
     "History": "history",
+    "LossWeights": "weighting",
     "Trajectory": "history",
+    "TrendSampler": "trend",
     **dict.fromkeys(("SIGNALS", "Signal", "Signals", "linear_signals", "signals"), "sample_signals"),
 }
 

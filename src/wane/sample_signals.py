@@ -176,8 +176,8 @@ def linear_signals(
 ) -> Signals:
     """The signals of `hidden @ weight.T + bias` without ever holding those logits.
 
-    For language models: 512 tokens of a vocabulary of 128,000 are 262 MB of float32 logits; this needs about 4 MB beyond
-    its inputs. Values only, no gradients.
+    For language models: 512 tokens of a vocabulary of 128,000 are 262 MB of float32 logits; this needs about 30 MB
+    beyond its inputs. Values only, no gradients.
 
     Args:
         hidden: last hidden states, any leading shape, features last.

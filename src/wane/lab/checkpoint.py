@@ -32,8 +32,10 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
     try:
         write_atomically(newest, lambda file: torch.save(state, file), before_replace=keep_previous)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        raise CheckpointError(f"the checkpoint could not be written to {folder} ({_first_line(error)}): make room "
-                              "and run the same command again; it goes on from the checkpoint before") from error  # fmt: skip
+        raise CheckpointError(
+            f"the checkpoint could not be written to {folder} ({_first_line(error)}): make room and run the same "
+            "command again; it goes on from the checkpoint before"
+        ) from error
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 __all__ = ["Config", "ConfigError", "build_config", "differences", "parse_setting", "read_toml", "to_toml"]
 
@@ -61,6 +61,40 @@ class Model(Section):
     """Units of the mlp's hidden layers."""
 
 
+class Weights(Section):
+    """Metric-weighted loss, see `wane.LossWeights`."""
+
+    signal: str = "log_tlr"
+    """Which signal scores a row."""
+    form: Literal["inverse", "complement", "softmax"] = "inverse"
+    """How a score becomes a weight."""
+    epsilon: float = Field(default=0.1, gt=0)
+    """Keeps the inverse finite."""
+    temperature: float = Field(default=1.0, gt=0)
+    """Of the softmax form."""
+    rows: Literal["replay", "all"] = "replay"
+    """Which rows are weighted; the others count 1."""
+
+
+class Trend(Section):
+    """Metric-trend sampling, see `wane.TrendSampler`; takes the place of `memory.draw` and `memory.scope`."""
+
+    signal: str = "log_tlr"
+    """Whose slope."""
+    window: int = Field(default=10, ge=2)
+    """Epochs to look back."""
+    gamma: float = Field(default=2.0, ge=0)
+    """Sharpness."""
+    slope: Literal["raw", "standardised"] = "raw"
+    """Units of the slope."""
+    scope: Literal["seen", "past"] = "seen"
+    """Which classes compete."""
+    source: Literal["replay", "holdout", "test"] = "replay"
+    """What the signal is measured on; test is an oracle."""
+    literal: bool = False
+    """The sign that the paper prints."""
+
+
 class Learner(Section):
     """How it learns. The optimiser is made anew for each task."""
 
@@ -82,6 +116,10 @@ class Learner(Section):
     """Epochs of a task after which the learning rate is multiplied by `decay`."""
     decay: float = Field(default=0.1, gt=0)
     """Factor at each milestone."""
+    weights: Weights | None = None
+    """Weight the loss of rows by a signal."""
+    trend: Trend | None = None
+    """Draw classes by the trend of a signal."""
 
 
 class Memory(Section):
@@ -126,6 +164,12 @@ class Config(Section):
     learner: Learner = Learner()
     memory: Memory = Memory()
     record: Record = Record()
+
+    @model_validator(mode="after")
+    def _holdout_is_there(self) -> Self:
+        if self.learner.trend and self.learner.trend.source == "holdout" and not self.data.holdout:
+            raise ValueError("learner.trend.source is holdout, but data.holdout is 0: set it to images a class")
+        return self
 
 
 def build_config(*layers: dict[str, Any]) -> Config:
@@ -213,11 +257,14 @@ def _sentence(error: Any) -> str:
         near = get_close_matches(where[-1], known, n=1)
         hint = f"did you mean {'.'.join([*where[:-1], near[0]])}?" if near else f"known there: {', '.join(known)}"
         return f"unknown setting {name}; {hint}"
+    if not where:
+        return str(error["ctx"]["error"])
     return f"{name} = {value!r} cannot be: {error['msg'][0].lower()}{error['msg'][1:]}"
 
 
 def _fields_at(where: list[str]) -> list[str]:
     section: Any = Config
     for part in where:
-        section = section.model_fields[part].annotation
+        kind = section.model_fields[part].annotation
+        section = next((k for k in get_args(kind) if isinstance(k, type) and issubclass(k, Section)), kind)
     return list(section.model_fields)

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from wane.class_metrics import ClassMetrics
 from wane.lab.checkpoint import load_checkpoint, save_checkpoint
@@ -22,12 +22,16 @@ from wane.lab.steps import (
     competing_classes,
     draw_probabilities,
     make_batch,
-    measure_replay,
     remember,
+    score_rows,
     task_batches,
+    weighted_mean,
 )
 from wane.learners import Scene
+from wane.sample_signals import Signals
 from wane.streams import ClassIncremental, Dataset, Task
+from wane.trend import TrendSampler
+from wane.weighting import LossWeights, weight_statistics
 
 __all__ = ["DivergedError", "train"]
 
@@ -64,6 +68,8 @@ def train(
                 state.seconds += time.perf_counter() - started
                 save_checkpoint(folder, state.state_dict())
                 state.history.write(folder / "history.parquet")
+                if state.memory is not None:
+                    state.replay_log.write(folder / "replay.parquet")
                 progress.epoch_done(task.index, epoch, state.history)
     return state
 
@@ -80,15 +86,21 @@ def train_epoch(
     parts = torch.split(order, settings.batch_size)
     replayed = ClassMetrics(stream.dataset.num_classes, validate=False).to(device)
     classes = competing_classes(config, stream, task)
+    weigh, everything = loss_weights(config)
+    trend = trend_probabilities(state, config, task)
+    probabilities, weight_log = trend, []
     losses = torch.empty(len(parts), device=device)
     learner.train()
     for i, part in enumerate(parts):
-        probabilities = draw_probabilities(state.memory, config, task)
+        if trend is None:
+            probabilities = draw_probabilities(state.memory, config, task)
         done = (epoch + i / len(parts)) / settings.epochs
         batch, images = make_batch(state, config, stream, part, probabilities, done)
         with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
             observed = learner.observe(batch)
-        loss = observed.losses.float().mean() + observed.penalty
+        scored = score_rows(batch, observed, classes, start=0 if everything else batch.new)
+        weights = None if weigh is None else weigh(scored)
+        loss = weighted_mean(observed.losses.float(), weights) + observed.penalty
         optimiser.zero_grad()
         torch.autograd.backward(loss)
         learner.after_backward(batch)
@@ -97,7 +109,11 @@ def train_epoch(
         state.position.step += 1
         losses[i] = loss.detach()
         remember(state, task, batch, images, observed)
-        measure_replay(replayed, batch, observed, classes)
+        if batch.new < len(batch.labels):
+            fresh = batch.new if everything else 0
+            replayed.update(scored=Signals(*(s[fresh:] for s in scored)), labels=batch.labels[batch.new :])
+            if weights is not None:
+                weight_log.append(weight_statistics(weights))
         if config.record.eval_every and state.position.step % config.record.eval_every == 0:
             record_split(state, config, stream, task, "test_steps")
         progress.step_done(len(batch.labels))
@@ -107,7 +123,32 @@ def train_epoch(
             f"the loss became {float(losses[at])} in task {task.index + 1}, epoch {epoch + 1}, step {at + 1} of "
             f"{len(parts)}: lower learner.lr (it is {settings.lr}); the checkpoint of the epoch before is kept"
         )
+    if state.memory is not None:
+        state.replay_log.add(
+            step=state.position.step,
+            task=task.index,
+            memory=state.memory,
+            probabilities=probabilities,
+            replayed=replayed,
+            current=task.classes,
+            weights=weight_log,
+        )
     return replayed
+
+
+def loss_weights(config: Config) -> tuple[LossWeights | None, bool]:
+    """The weighting that the config asks for, and whether it is of all rows, not of the replayed alone."""
+    if config.learner.weights is None:
+        return None, False
+    settings = config.learner.weights.model_dump()
+    return LossWeights(**{k: v for k, v in settings.items() if k != "rows"}), settings["rows"] == "all"
+
+
+def trend_probabilities(state: State, config: Config, task: Task) -> Tensor | None:
+    """The class probabilities of this epoch's draws by the trend so far; None without one, or before any epoch."""
+    if config.learner.trend is None or not state.history.evaluations:
+        return None
+    return TrendSampler(**config.learner.trend.model_dump()).probabilities(state.history, task=task.index)
 
 
 def resume(state: State, config: Config, stream: ClassIncremental, saved: dict[str, object] | None) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from wane.history import Evaluation, History
 from wane.lab.config import Config
+from wane.lab.replay_log import ReplayLog
 from wane.learners import LEARNERS, Learner
 from wane.memory import Memory
 from wane.models import MODELS, build_model
@@ -42,6 +43,7 @@ class State:
     optimiser: torch.optim.Optimizer | None
     position: Position
     channels_last: bool
+    replay_log: ReplayLog = field(default_factory=ReplayLog)
     seconds: float = 0.0  # spent in training and evaluation, over all sittings
 
     def state_dict(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class State:
             "global_generator": torch.get_rng_state(),
             "optimiser": None if self.optimiser is None else self.optimiser.state_dict(),
             "position": vars(self.position),
+            "replay_log": self.replay_log.state_dict(),
             "seconds": self.seconds,
         }
 
@@ -69,6 +72,7 @@ class State:
         if self.optimiser is not None:
             self.optimiser.load_state_dict(state["optimiser"])
         self.position = Position(**state["position"])
+        self.replay_log.load_state_dict(state["replay_log"])
         self.seconds = state["seconds"]
 
 

@@ -7,15 +7,22 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from wane.class_metrics import ClassMetrics
 from wane.lab.config import Config
 from wane.lab.state import State
 from wane.learners import Batch, Observed
 from wane.memory import Memory, class_uniform
-from wane.sample_signals import signals
+from wane.sample_signals import Signals, signals
 from wane.streams import ClassIncremental, Task, crop_and_flip, eval_batch, normalise
 
-__all__ = ["competing_classes", "make_batch", "measure_replay", "remember", "task_batches"]
+__all__ = [
+    "competing_classes",
+    "draw_probabilities",
+    "make_batch",
+    "remember",
+    "score_rows",
+    "task_batches",
+    "weighted_mean",
+]
 
 
 def make_batch(
@@ -54,7 +61,8 @@ def make_batch(
 
 def draw_probabilities(memory: Memory | None, config: Config, task: Task) -> Tensor | None:
     """Class probabilities of the draw; None is uniform over slots."""
-    if memory is None or config.memory.draw == "uniform" or len(memory) == 0:
+    by_class = config.memory.draw == "class_uniform" or config.learner.trend is not None
+    if memory is None or not by_class or len(memory) == 0:
         return None
     wanted = class_uniform(memory.class_counts()).cpu()
     if config.memory.scope == "past" and task.index > 0:  # the first task has no past: there all classes compete
@@ -77,12 +85,18 @@ def remember(state: State, task: Task, batch: Batch, images: Tensor, observed: O
     )
 
 
-def measure_replay(metrics: ClassMetrics, batch: Batch, observed: Observed, classes: range | list[int] | None) -> None:
-    """The signals of the replayed rows, from the logits that the step had anyway."""
-    labels = batch.labels[batch.new :]
-    if len(labels):
-        logits = observed.logits.detach()[batch.new :].float()
-        metrics.update(scored=signals(logits, labels, classes=classes, validate=False), labels=labels)
+def score_rows(batch: Batch, observed: Observed, classes: range | list[int] | None, *, start: int) -> Signals:
+    """The signals of the rows from `start` on, from the logits that the step had anyway."""
+    logits, labels = observed.logits.detach()[start:].float(), batch.labels[start:]
+    return signals(logits, labels, classes=classes, validate=False)
+
+
+def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
+    """The mean loss; weights are those of the last rows, the rows before them count 1."""
+    if weights is None or len(weights) == 0:
+        return losses.mean()
+    rest = losses.new_ones(len(losses) - len(weights))
+    return (losses * torch.cat([rest, weights])).mean()
 
 
 def task_batches(state: State, config: Config, stream: ClassIncremental, task: Task) -> Iterator[tuple[Batch, Tensor]]:
