@@ -203,8 +203,9 @@ def test_a_real_lightning_fit(tmp_path):
     y = (x @ torch.randn(4, C, generator=g)).argmax(1)
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=32)
     net = Net()
-    trainer = L.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False, num_sanity_val_steps=0,
-                        enable_progress_bar=False, enable_model_summary=False, default_root_dir=tmp_path)  # fmt: skip
+    trainer = L.Trainer(max_epochs=2, accelerator="cpu", logger=False, enable_checkpointing=False,
+                        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+                        default_root_dir=tmp_path)  # fmt: skip
     trainer.fit(net, loader, loader)
     final = wane.ClassMetrics(C, average="macro")
     with torch.no_grad():

@@ -1,0 +1,140 @@
+"""The commands of the lab: run, runs, recipes, data. `wane.cli` registers them; imports wait until one is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["data", "recipes", "run", "runs"]
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as learner.lr=0.1; as often as needed."),
+]
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (see `wane recipes`) or a TOML file.")],
+    scale: Annotated[str | None, typer.Option(help="demo, small or paper; default: demo, or none for a file.")] = None,
+    settings: Settings = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Sets `seed`.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The run folder; default: runs/RECIPE-SCALE-seedN.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing meanwhile.")] = False,
+) -> None:
+    """Run a recipe; the same command goes on where it was stopped."""
+    from wane.lab.config import parse_setting
+    from wane.lab.recipes import load_recipe
+
+    layers = [parse_setting(text) for text in settings or []]
+    if seed is not None:
+        layers.append({"seed": seed})
+    config = load_recipe(recipe, scale=scale, settings=tuple(layers))
+    folder = out or Path("runs") / f"{config.recipe}-seed{config.seed}"
+
+    from wane.lab.checkpoint import CheckpointError
+    from wane.lab.loop import DivergedError
+    from wane.lab.progress import Progress
+    from wane.lab.run import run as run_config
+
+    try:
+        progress = Progress(config.recipe, epochs_per_task=config.learner.epochs, quiet=quiet)
+        summary = run_config(config, folder, progress=progress)
+    except KeyboardInterrupt:
+        typer.echo(f"wane: stopped; the same command goes on from the last whole epoch in {folder}", err=True)
+        raise typer.Exit(130) from None
+    except (DivergedError, CheckpointError) as error:
+        typer.echo(f"wane: {error}", err=True)
+        raise typer.Exit(1) from None
+    _print(summary_table(summary), f"{folder}: done in {summary['seconds']:.0f} s of training and evaluation")
+
+
+def runs(
+    root: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look, with all folders below.")] = Path("runs"),
+) -> None:
+    """List the runs below a folder: state, accuracy, forgetting, duration."""
+    from rich.table import Table
+
+    from wane.lab.run import list_runs, read_config, run_state
+
+    if not root.exists():
+        raise ValueError(f"there is no folder {root}: give the one that your runs are in")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("run", "recipe", "seed", "state", "accuracy", "forgetting", "retention", "plasticity", "seconds"):
+        table.add_column(name, justify="left" if name in ("run", "recipe", "state") else "right")
+    for folder in list_runs(root):
+        config, state, summary = read_config(folder), *run_state(folder)
+        accuracy = summary["metrics"]["accuracy"] if summary else {}
+        numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
+        seconds = f"{summary['seconds']:.0f}" if summary else ""
+        table.add_row(str(folder.relative_to(root)), config.recipe, str(config.seed), state, *numbers, seconds)
+    _print(table if table.row_count else f"no runs below {root}")
+
+
+def recipes() -> None:
+    """List the recipes and the scales."""
+    from wane.lab.recipes import recipes as all_recipes
+    from wane.lab.recipes import scales
+
+    lines = ["Recipes:", *(f"  {name:14}{row['title']}" for name, row in all_recipes().items()), "", "Scales:"]
+    lines += [f"  {name:14}{row['title']}" for name, row in scales().items()]
+    typer.echo("\n".join(lines))
+
+
+def data(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Fetch and check this data set.")] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Where data sets are; default: WANE_DATA or the user's cache.")
+    ] = None,
+) -> None:
+    """List the data sets and where they are; with NAME, fetch one if need be and describe it."""
+    from wane.streams import DATASETS, data_root, load_dataset
+
+    if name is not None:
+        found = load_dataset(name, root=root)
+        channels, height, width = found.image_shape
+        typer.echo(f"{found.name}: {found.num_classes} classes, {len(found.train)} training and {len(found.test)} test "
+                   f"images of {channels} x {height} x {width}")  # fmt: skip
+        return
+    where = data_root(root)
+    lines = [f"Data sets (below {where}):"]
+    for key, row in DATASETS.items():
+        archive = row.archive
+        state = "embedded" if archive is None else "here" if (where / archive.folder).exists() else "to be fetched"
+        lines.append(f"  {key:15}{row.title} [{state}]")
+    typer.echo("\n".join(lines))
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """The summaries of every signal: how good at the end, how much was forgotten, kept, and learnt."""
+    from rich.table import Table
+
+    from wane.sample_signals import SIGNALS
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("signal", "average", "forgetting", "retention", "plasticity"):
+        table.add_column(name, justify="left" if name == "signal" else "right")
+    for name, values in summary["metrics"].items():
+        shown = ("" if v is None else f"{v:.3f}" for v in values.values())
+        table.add_row(SIGNALS[name].title, *shown)
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def _print(*parts: Any) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 120)
+    for part in parts:
+        console.print(part, markup=False, soft_wrap=isinstance(part, str))

@@ -1,0 +1,94 @@
+"""A run folder as it lies on the disk: what the views draw from. Nothing here trains, or writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wane.lab.config import Config
+from wane.lab.run import list_runs, read_config, read_summary
+
+if TYPE_CHECKING:
+    import polars
+
+    from wane.history import History
+
+__all__ = ["RunFolder", "find_runs"]
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """One run; each part is read when it is first asked for."""
+
+    path: Path
+
+    @cached_property
+    def config(self) -> Config:
+        """Everything that the run depends on."""
+        return read_config(self.path)
+
+    @cached_property
+    def summary(self) -> dict[str, Any] | None:
+        """The summary, None while the run is not done."""
+        return read_summary(self.path)
+
+    @cached_property
+    def history(self) -> History:
+        """Per-class signals: split `test` (an evaluation an epoch), `replay`, and perhaps `holdout`, `test_steps`."""
+        from wane.history import History
+
+        return History.read(self.path / "history.parquet")
+
+    @cached_property
+    def replay(self) -> polars.DataFrame | None:
+        """A row an epoch: who could be drawn and who was, weights; None without a memory."""
+        return self._frame("replay.parquet")
+
+    @cached_property
+    def samples(self) -> polars.DataFrame | None:
+        """Signals of every test sample where they were recorded."""
+        return self._frame("samples.parquet")
+
+    @cached_property
+    def flow(self) -> dict[str, NDArray[Any]] | None:
+        """`flow` (k, C, C), mean softmax of each true class; `step` and `task` (k,): where it was recorded."""
+        path = self.path / "flow.npz"
+        if not path.exists():
+            return None
+        with np.load(path, allow_pickle=False) as parts:
+            return {name: parts[name] for name in parts.files}
+
+    @cached_property
+    def class_names(self) -> tuple[str, ...]:
+        """Names by class index; numbers while the run is not done."""
+        if self.summary is not None:
+            return tuple(self.summary["class_names"])
+        tasks = self.history.class_to_task
+        return tuple(str(c) for c in range(0 if tasks is None else len(tasks)))
+
+    @property
+    def name(self) -> str:
+        """What to call it in a list."""
+        return self.path.name
+
+    def _frame(self, name: str) -> polars.DataFrame | None:
+        import polars as pl
+
+        path = self.path / name
+        return pl.read_parquet(path) if path.exists() else None
+
+
+def find_runs(*paths: Path | str) -> list[RunFolder]:
+    """The runs at or below each path; an error names a path that holds none."""
+    found: list[RunFolder] = []
+    for path in map(Path, paths):
+        below = list_runs(path) if path.exists() else []
+        if not below:
+            raise ValueError(f"no run at or below {path}: give run folders, or a folder that holds some")
+        found += [RunFolder(p) for p in below]
+    return found

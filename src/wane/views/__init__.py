@@ -1,0 +1,1 @@
+"""Tables, pages and figures: functions of results, which they only show."""

@@ -1,0 +1,82 @@
+"""Pages that stand alone: one file, no network, no script."""
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from wane.comparison import AGREE, EVIDENCE, FEWEST, VERDICTS, Comparison
+from wane.sample_signals import SIGNALS
+from wane.views.sentences import sentences
+from wane.views.tables import SHOWN, percent
+
+__all__ = ["comparison_page", "write_comparison"]
+
+
+def comparison_page(comparison: Comparison, *, before: str = "before", after: str = "after") -> str:
+    """The page as text; `before` and `after` are what the models are called in it.
+
+    >>> from wane.comparison import compare
+    >>> from wane.predictions import read_predictions
+    >>> result = compare(read_predictions("example:digits_before"), read_predictions("example:digits_after"))
+    >>> page = comparison_page(result)
+    >>> page.count("<h2"), "http:" in page, "<script" in page
+    (6, False, False)
+    """
+    environment = Environment(
+        loader=PackageLoader("wane.views"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "number": _number, "signed": _signed, "ratio": _ratio}
+    return environment.get_template("compare.html").render(
+        c=comparison, sentences=sentences(comparison), before=before, after=after, direction=direction,
+        signals=SIGNALS, shown=SHOWN, verdicts=VERDICTS, agree=AGREE, evidence=EVIDENCE, fewest=FEWEST,
+    )  # fmt: skip
+
+
+def write_comparison(comparison: Comparison, path: str | os.PathLike[str], *, before: str, after: str) -> None:
+    """Write the page, atomically: the file is whole or as it was before."""
+    target = Path(path)
+    if os.path.isdir(target):  # unlike Path.is_dir, raises nothing
+        raise IsADirectoryError(f"{target} is a folder: give the name of a file, such as {target / 'compare.html'}")
+    if not os.path.isdir(target.parent):
+        raise NotADirectoryError(f"{target} cannot be written, as {target.parent} is not a folder: make it first")
+    page = comparison_page(comparison, before=before, after=after)
+    scratch = target.with_name(f".{os.getpid()}.tmp")
+    try:
+        scratch.write_text(page, encoding="utf-8")
+        scratch.replace(target)
+    except OSError as error:
+        raise OSError(f"{target} cannot be written ({error.strerror}): choose another place") from error
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def direction(row: dict[str, Any], name: str) -> str:
+    """Whether a signal of a class got "worse", "better" or neither ("same") as far as its interval can tell.
+
+    >>> direction({"loss_low": 0.1, "loss_high": 0.3}, "loss")
+    'worse'
+    """
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    if low is None or low <= 0 <= high:
+        return "same"
+    return "better" if (low > 0) == SIGNALS[name].higher_is_better else "worse"
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _signed(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")  # + 0.0: no -0.00
+
+
+def _ratio(nats: float | None) -> float:
+    """The label's probability relative to the winner's, from how many nats it lacks."""
+    return 0.0 if nats is None else math.exp(-nats)
