@@ -9,7 +9,7 @@ from typing import Any
 from wane.lab.config import Config, ConfigError, build_config, read_toml
 from wane.registry import Registry
 
-__all__ = ["load_recipe", "recipes", "scales"]
+__all__ = ["load_recipe", "recipe_settings", "recipes", "scales"]
 
 
 def recipes() -> Registry[dict[str, Any]]:
@@ -31,8 +31,18 @@ def scales() -> Registry[dict[str, Any]]:
     return Registry("scale", read_toml(Path(str(files("wane.lab").joinpath("scales.toml")))))
 
 
-def load_recipe(name_or_path: str, *, scale: str | None = None, settings: tuple[dict[str, Any], ...] = ()) -> Config:
+def recipe_settings(name_or_path: str) -> dict[str, Any]:
+    """What a recipe, or a TOML file, says: settings, `title`, and for a sweep `over` and `variants`."""
+    path = Path(name_or_path)
+    return read_toml(path) if path.suffix == ".toml" else dict(recipes()[name_or_path])
+
+
+def load_recipe(
+    name_or_path: str, *, scale: str | None = None, settings: tuple[dict[str, Any], ...] = (), sweep: bool = False
+) -> Config:
     """The config of a recipe at a scale, or of a TOML file; `settings` go on top, the last one highest.
+
+    A recipe with `variants` or `over` is many runs: an error, unless it is the sweep that asks.
 
     >>> config = load_recipe("diagnostics", scale="paper", settings=({"seed": 3},))
     >>> config.data.name, config.model.width, config.learner.milestones, config.seed
@@ -40,8 +50,11 @@ def load_recipe(name_or_path: str, *, scale: str | None = None, settings: tuple[
     """
     path = Path(name_or_path)
     own_file = path.suffix == ".toml"
-    recipe = read_toml(path) if own_file else dict(recipes()[name_or_path])
+    recipe = recipe_settings(name_or_path)
     recipe.pop("title", None)
+    lists = [recipe.pop(key, None) for key in ("over", "variants")]
+    if any(lists) and not sweep:
+        raise ConfigError(f"{name_or_path} is a sweep of many runs: use `wane sweep {name_or_path}`")
     if scale is None and not own_file:
         scale = "demo"
     layers: list[dict[str, Any]] = [{"recipe": path.stem if own_file else f"{name_or_path}-{scale}"}]
@@ -49,7 +62,7 @@ def load_recipe(name_or_path: str, *, scale: str | None = None, settings: tuple[
         size = scales()[scale]
         if "dataset" in size:
             recipe["data"] = {**recipe.get("data", {}), "name": size["dataset"]}
-        named = [*(s["data"]["name"] for s in (recipe, *settings) if "name" in s.get("data", {}))]
+        named = [s["data"]["name"] for s in (recipe, *settings) if "name" in s.get("data", {})]
         dataset = named[-1] if named else ""
         if dataset and scale == "paper" and dataset not in size:
             raise ConfigError(f"there is no scale 'paper' for data set {dataset!r}: the paper used cifar100 and "

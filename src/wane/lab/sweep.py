@@ -1,0 +1,154 @@
+"""Many runs from one description: variants x lists of settings, each with a name that is a function of its config.
+
+The same config has the same name, whoever asked for it: so a run is never done twice. No torch here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from wane.lab.config import Config, ConfigError
+from wane.lab.recipes import load_recipe, recipe_settings
+
+__all__ = ["Planned", "expand", "fingerprint", "method_title", "run_name"]
+
+
+class Planned(NamedTuple):
+    """One run of a sweep."""
+
+    variant: str  # the row of the table that it belongs to
+    config: Config
+
+    @property
+    def name(self) -> str:
+        """Of its folder."""
+        return run_name(self.config)
+
+
+def expand(
+    recipe: str,
+    *,
+    scale: str | None = None,
+    settings: tuple[dict[str, Any], ...] = (),
+    over: dict[str, list[Any]] | None = None,
+) -> list[Planned]:
+    """All runs of a sweep: the recipe's variants x its lists, with `over` in the place of lists of the same key.
+
+    `over` maps a dotted key to its values; `settings` go on top of everything.
+
+    >>> len(expand("table1", scale="small"))  # 11 variants, 3 seeds
+    33
+    >>> runs = expand("diagnostics", scale="demo", over={"seed": [0, 1], "learner.trend.signal": ["loss", "log_tlr"]})
+    >>> [run.name for run in runs][:2]
+    ['glyphs-er-trend_loss-seed0-...', 'glyphs-er-trend_log_tlr-seed0-...']
+    """
+    described = recipe_settings(recipe)
+    variants = {
+        name: values
+        for pattern, lists in described.get("variants", {"": {}}).items()
+        for name, values in _variants_of(pattern, lists)
+    }
+    lists = {**described.get("over", {}), **(over or {})}
+    for key, values in lists.items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"over {key} = {values!r}: give a list of values, such as seed = [0, 1, 2]")
+    planned, seen = [], set()
+    for chosen in product(*lists.values()):
+        point = tuple(_nested(key, value) for key, value in zip(lists, chosen, strict=True))
+        for variant, values in variants.items():
+            # The data set decides which table of the scale holds, so it must be known to load_recipe: all as settings.
+            config = load_recipe(recipe, scale=scale, settings=(values, *point, *settings), sweep=True)
+            if fingerprint(config) not in seen:
+                seen.add(fingerprint(config))
+                planned.append(Planned(variant or method_title(config), config))
+    return planned
+
+
+def fingerprint(config: Config) -> str:
+    """Ten hex digits of everything that the result depends on; not of names, places, or what is merely recorded.
+
+    >>> from wane.lab.config import build_config
+    >>> a, b = build_config({"recipe": "x"}), build_config({"data": {"root": "/data"}})
+    >>> fingerprint(a) == fingerprint(b) != fingerprint(build_config({"seed": 1}))
+    True
+    """
+    settings = config.model_dump(mode="json", exclude={"recipe": True, "device": True, "data": {"root"}})
+    if config.learner.trend is not None:  # the trend decides the draw; what it replaces has no effect
+        settings["memory"] |= {"draw": "", "scope": ""}
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
+
+
+def run_name(config: Config) -> str:
+    """The folder of a run: readable in front, exact at the end."""
+    data = Path(config.data.name).name
+    return f"{data}-{method_title(config, slug=True)}-seed{config.seed}-{fingerprint(config)}"
+
+
+def method_title(config: Config, *, slug: bool = False) -> str:
+    """What is different about a method, in a few words; the defaults of an intervention go unsaid.
+
+    >>> from wane.lab.config import build_config
+    >>> method_title(build_config({"learner": {"trend": {"signal": "loss", "window": 3}}}))
+    'er, trend loss (window 3)'
+    """
+    learner, memory = config.learner, config.memory
+    parts = [learner.name]
+    if learner.weights is not None:
+        parts.append(_intervention("weights", learner.weights, slug))
+    if learner.trend is not None:
+        parts.append(_intervention("trend", learner.trend, slug))
+    elif learner.name not in ("finetune", "joint") and memory.draw != "uniform":
+        parts.append(memory.draw + (("_past" if slug else " past") if memory.scope == "past" else ""))
+    return "-".join(parts) if slug else ", ".join(parts)
+
+
+def _intervention(kind: str, section: Any, slug: bool) -> str:
+    defaults = type(section)()
+    said = {k: v for k, v in section.model_dump().items() if k != "signal" and v != getattr(defaults, k)}
+    if slug:
+        return "_".join([kind, section.signal, *(f"{k}{v}" for k, v in said.items())])
+    inside = ", ".join(k if v is True else str(v) if isinstance(v, str) else f"{k} {v:g}" for k, v in said.items())
+    return f"{kind} {section.signal}" + (f" ({inside})" if inside else "")
+
+
+def _variants_of(pattern: str, settings: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A variant whose settings hold lists stands for one variant a choice, named by the pattern's {key}s."""
+    lists = {key: value for key, value in _leaves(settings) if isinstance(value, list)}
+    if not lists:
+        yield pattern, settings
+        return
+    for chosen in product(*lists.values()):
+        values = dict(zip(lists, chosen, strict=True))
+        leaves = [_nested(key, values.get(key, value)) for key, value in _leaves(settings)]
+        merged: dict[str, Any] = {}
+        for leaf in leaves:
+            _deep_update(merged, leaf)
+        yield pattern.format(**{key.rsplit(".", 1)[-1]: value for key, value in values.items()}), merged
+
+
+def _leaves(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _nested(key: str, value: Any) -> dict[str, Any]:
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+def _deep_update(target: dict[str, Any], other: dict[str, Any]) -> None:
+    for key, value in other.items():
+        if isinstance(value, dict) and isinstance(target.get(key), dict):
+            _deep_update(target[key], value)
+        else:
+            target[key] = value
