@@ -1,11 +1,13 @@
 """What every test shares: one thread a process (two run side by side), and no window for figures."""
 
+import os
 import socket
 
 import matplotlib as mpl
 import pytest
 import torch
 
+os.environ["OMP_NUM_THREADS"] = "1"  # for the commands that tests start
 mpl.use("agg")
 torch.set_num_threads(1)
 

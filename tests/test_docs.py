@@ -17,8 +17,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
 import wane
+from wane.cli import app
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -69,12 +71,11 @@ def run_commands(block, name):
     prompt = "$ " if any(line.startswith("$ ") for line in lines) else ""
     starts = [i for i, line in enumerate(lines) if line.startswith(f"{prompt}wane ")]
     for i, end in pairwise([*starts, len(lines)]):
-        command = shlex.split(lines[i].removeprefix(prompt), comments=True)
-        command[0] = str(Path(sys.executable).with_name("wane"))
-        environment = {**os.environ, "COLUMNS": "120", "NO_COLOR": "1", "PYTHONIOENCODING": "utf-8"}
-        done = subprocess.run(command, capture_output=True, encoding="utf-8", env=environment, timeout=120)
+        # In this process: torch is imported already. test_cli.py has the commands as processes of their own.
+        command = shlex.split(lines[i].removeprefix(prompt), comments=True)[1:]
+        done = CliRunner().invoke(app, command, env={"COLUMNS": "120", "NO_COLOR": "1"})
         where = f"{name}:{block.line + i}: {lines[i]}"
-        assert done.returncode == 0, f"{where}\n{done.stderr}"
+        assert done.exit_code == 0, f"{where}\n{done.output}"
         want = "\n".join(lines[i + 1 : end])
         if prompt and want.strip():
             same = doctest.OutputChecker().check_output(want, done.stdout, OPTIONS)

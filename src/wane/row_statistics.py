@@ -40,7 +40,9 @@ def plain(logits: Tensor, labels: Tensor) -> RowStatistics:
     z = widen(logits)
     label = z.gather(1, labels[:, None])
     top = z.amax(1, keepdim=True)
-    log_sum = (z - top).exp().sum(1, dtype=torch.float64).to(z.dtype).log()
+    # A compiled sum adds one after the other: over many classes float32 would lose digits, float64 costs nothing then.
+    wide = z.dtype if z.shape[1] <= 512 else torch.float64
+    log_sum = (z - top).exp().sum(1, dtype=wide).to(z.dtype).log()
     above = (z > label).to(z.dtype).sum(1)
     return RowStatistics(top[:, 0], (label - top)[:, 0], log_sum, above)
 

@@ -160,7 +160,7 @@ def signals(
         statistics = _flat_statistics(scores, labels, compiled)
         if validate:
             _check_logits(statistics, ignored)
-    return _from_statistics(statistics, labels.shape, count, ignored, probable=logits is None)
+    return _from_statistics(statistics, labels.shape, count, ignored, probable=logits is None, checked=validate)
 
 
 @torch.no_grad()
@@ -223,7 +223,7 @@ def linear_signals(
     statistics = RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
     if validate:
         _check_logits(statistics, ignored)
-    return _from_statistics(statistics, labels.shape, count, ignored, probable=False)
+    return _from_statistics(statistics, labels.shape, count, ignored, probable=False, checked=validate)
 
 
 def _flat_statistics(logits: Tensor, labels: Tensor, compiled: bool | None) -> RowStatistics:
@@ -237,7 +237,7 @@ def _flat_statistics(logits: Tensor, labels: Tensor, compiled: bool | None) -> R
 
 
 def _from_statistics(
-    statistics: RowStatistics, shape: torch.Size, classes: int, ignored: Tensor | None, *, probable: bool
+    statistics: RowStatistics, shape: torch.Size, classes: int, ignored: Tensor | None, *, probable: bool, checked: bool
 ) -> Signals:
     """From four numbers a row to the formulas of the registry."""
     top, gap, log_sum, above = statistics
@@ -248,11 +248,13 @@ def _from_statistics(
     if ignored is not None:
         skip = ignored.reshape(-1)
         p_max, loss, p, rank = (x.masked_fill(skip, torch.nan) for x in (p_max, loss, p, rank))
-    # A NaN logit compares as "not greater" with everything: without this the row would look like a correct one.
-    rank = torch.where(loss.isnan(), torch.nan, rank)
+    if not checked:
+        # A NaN logit compares as "not greater" with everything: without this the row would look like a correct one.
+        rank = torch.where(loss.isnan(), torch.nan, rank)
     sample = Sample(p, p_max, loss, rank, classes)
     values = [signal.of(sample) for signal in SIGNALS.values()]
-    values.append(rank.nan_to_num(0).to(torch.int64))
+    whole = rank if checked and ignored is None else rank.nan_to_num(0)
+    values.append(whole.to(torch.int64))
     return Signals(*(value.reshape(shape) for value in values))
 
 
@@ -304,14 +306,22 @@ def _raise_at(bad: Tensor, ignored: Tensor | None, sentence: Callable[[int], str
 
 
 def _check_range(labels: Tensor, classes: int, ignored: Tensor | None) -> None:
+    low, high = labels.aminmax() if labels.numel() else (labels.new_zeros(()),) * 2
+    if int(low) >= 0 and int(high) < classes:
+        return
     _raise_at((labels < 0) | (labels >= classes), ignored, lambda row: (
         f"label {int(labels.reshape(-1)[row])} at row {row} is not a class from 0 to {classes - 1}: "
         "correct it, or name it as ignore_index if it marks padding"))  # fmt: skip
 
 
 def _check_logits(statistics: RowStatistics, ignored: Tensor | None) -> None:
-    """The maximum is NaN or inf if any logit of the row is, so the logits need not be read again."""
+    """A NaN or +inf anywhere in a row makes its loss NaN, -inf at the label makes it inf: one sum over rows tells."""
     top, gap = statistics.top, statistics.gap
+    loss = statistics.log_sum - gap
+    if ignored is not None:
+        loss = loss.masked_fill(ignored.reshape(-1), 0.0)
+    if math.isfinite(float(loss.detach().sum())):
+        return
 
     def sentence(row: int) -> str:
         value = float(top[row])
