@@ -8,13 +8,17 @@ what to do; `Commands` prints that sentence and ends with code 2.
 import errno
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
-from wane.lab import commands
+from wane.lab import commands as lab
+from wane.lab.sweep_commands import sweep
+from wane.views import commands as views
+from wane.views.reproduce_command import reproduce
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,7 +132,11 @@ def compare(
         typer.echo(f"wrote {html}", err=True)
 
 
-for command in (commands.run, commands.runs, commands.recipes, commands.data):
+OTHERS: tuple[Callable[..., None], ...] = (
+    lab.run, sweep, lab.runs, lab.recipes, lab.data,
+    views.report, views.figure, views.table, views.diagnostics, reproduce,
+)  # fmt: skip
+for command in OTHERS:
     app.command()(command)
 
 

@@ -6,6 +6,7 @@ there and, being deterministic, ends the same.
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint that cannot be read or written; says what to do."""
+    """A checkpoint, or another file of a run, that cannot be read or written; says what to do."""
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
@@ -29,13 +30,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
         if newest.exists():
             os.replace(newest, previous)
 
-    try:
-        write_atomically(newest, lambda file: torch.save(state, file), before_replace=keep_previous)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        raise CheckpointError(
-            f"the checkpoint could not be written to {folder} ({_first_line(error)}): make room and run the same "
-            "command again; it goes on from the checkpoint before"
-        ) from error
+    write_atomically(newest, lambda file: torch.save(state, file), before_replace=keep_previous)
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
@@ -45,9 +40,12 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     for path in candidates:
         try:
             state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-            return state
         except Exception as error:
             problems.append(f"{path.name}: {_first_line(error)}")
+        else:
+            if path.name == PREVIOUS:  # or the next save would put a damaged newest in the place of this good one
+                os.replace(path, folder / NAME)
+            return state
     if problems:
         raise CheckpointError(f"no checkpoint in {folder} can be read ({'; '.join(problems)}): restore one, or delete "
                               "them to start the run over")  # fmt: skip
@@ -55,16 +53,21 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
 
 
 def write_atomically(path: Path, write: Any, before_replace: Any = None) -> None:
-    """Let `write` fill a scratch file, push it to the disk, and put it in the place of `path` in one move."""
+    """Push what `write` writes to the disk as a scratch file, and put that in the place of `path` in one move."""
+    buffer = io.BytesIO()  # torch and Polars have errors of their own for a full disk: let them write to memory
+    write(buffer)
     scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with scratch.open("wb") as file:
-            write(file)
+            file.write(buffer.getbuffer())
             file.flush()
             os.fsync(file.fileno())
         if before_replace is not None:
             before_replace()
         scratch.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} could not be written ({error.strerror}): make room and run the same command "
+                              "again; it goes on from the last checkpoint") from error  # fmt: skip
     finally:
         scratch.unlink(missing_ok=True)
 

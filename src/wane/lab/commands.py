@@ -56,24 +56,27 @@ def run(
 
 
 def runs(
-    root: Annotated[Path, typer.Argument(metavar="DIR", help="Where to look, with all folders below.")] = Path("runs"),
+    root: Annotated[
+        str, typer.Argument(metavar="DIR", help="Where to look, with all folders below; or a URL such as s3://...")
+    ] = "runs",
 ) -> None:
-    """List the runs below a folder: state, accuracy, forgetting, duration."""
+    """List the runs below a folder: state, accuracy, forgetting, duration. Also while a sweep goes on elsewhere."""
     from rich.table import Table
 
-    from wane.lab.run import list_runs, read_config, run_state
+    from wane.lab.store import read_runs
 
-    if not root.exists():
+    if "://" not in root and not Path(root).exists():
         raise ValueError(f"there is no folder {root}: give the one that your runs are in")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("run", "recipe", "seed", "state", "accuracy", "forgetting", "retention", "plasticity", "seconds"):
         table.add_column(name, justify="left" if name in ("run", "recipe", "state") else "right")
-    for folder in list_runs(root):
-        config, state, summary = read_config(folder), *run_state(folder)
+    for run in read_runs(root):
+        config, summary = run.config, run.summary
         accuracy = summary["metrics"]["accuracy"] if summary else {}
         numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
+        state = run.status.words(config.data.tasks * config.learner.epochs)
         seconds = f"{summary['seconds']:.0f}" if summary else ""
-        table.add_row(str(folder.relative_to(root)), config.recipe, str(config.seed), state, *numbers, seconds)
+        table.add_row(run.name, config.recipe, str(config.seed), state, *numbers, seconds)
     _print(table if table.row_count else f"no runs below {root}")
 
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 
 __all__ = ["Config", "ConfigError", "build_config", "differences", "parse_setting", "read_toml", "to_toml"]
 
@@ -22,7 +22,7 @@ class ConfigError(ValueError):
 class Section(BaseModel):
     """A part of the config: unknown keys are errors, nothing changes after it was made."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
 
 
 class Data(Section):
@@ -57,7 +57,7 @@ class Model(Section):
     """Channels of the first stage (resnet18: 64 is the paper's)."""
     stem: Literal["cifar", "imagenet"] | None = None
     """First layers of resnet18."""
-    hidden: tuple[int, ...] | None = None
+    hidden: tuple[PositiveInt, ...] | None = None
     """Units of the mlp's hidden layers."""
 
 
@@ -112,7 +112,7 @@ class Learner(Section):
     """Momentum of SGD."""
     weight_decay: float = Field(default=0.0, ge=0)
     """Weight decay of SGD."""
-    milestones: tuple[int, ...] = ()
+    milestones: tuple[PositiveInt, ...] = ()
     """Epochs of a task after which the learning rate is multiplied by `decay`."""
     decay: float = Field(default=0.1, gt=0)
     """Factor at each milestone."""
@@ -142,7 +142,7 @@ class Record(Section):
     """Classes in the softmax of the signals: the whole head, as in the paper, or those seen so far."""
     eval_every: int | None = Field(default=None, ge=1)
     """Also evaluate after every so many steps, into split `test_steps`."""
-    samples: Literal["never", "tasks"] | tuple[int, ...] = "never"
+    samples: Literal["never", "tasks"] | tuple[PositiveInt, ...] = "never"
     """Signals of every test sample, to samples.parquet: at the ends of tasks, or after these epochs (from 1)."""
     flow: bool = False
     """Mean softmax of every true class at the ends of tasks, to flow.npz."""
@@ -198,7 +198,7 @@ def parse_setting(text: str) -> dict[str, Any]:
     ({'learner': {'lr': 0.1}}, {'data': {'name': 'digits'}})
     """
     key, equals, value = text.partition("=")
-    if not equals or not key.strip():
+    if not equals or not all(part.strip() for part in key.split(".")):
         raise ConfigError(f"cannot read the setting {text!r}: write it as section.key=value, such as learner.lr=0.1")
     try:
         parsed = tomllib.loads(f"v = {value}")["v"]
@@ -215,7 +215,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The settings in a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         raise ConfigError(f"there is no config at {path}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
@@ -231,7 +231,8 @@ def to_toml(config: Config) -> str:
 def differences(old: Config, new: Config) -> list[str]:
     """Settings that differ, each as `learner.lr: 0.03 -> 0.1`."""
     a, b = _flat(old.model_dump()), _flat(new.model_dump())
-    return [f"{key}: {a[key]} -> {b[key]}" for key in a if a[key] != b[key] and key != "recipe"]
+    keys = [key for key in {**a, **b} if key != "recipe"]  # of a section that only one of them has, too
+    return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in keys if a.get(key) != b.get(key)]
 
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -250,7 +251,8 @@ def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 
 def _sentence(error: Any) -> str:
-    where, value = [str(part) for part in error["loc"]], error["input"]
+    kinds = ("literal[", "tuple[")  # pydantic's names for the branches of a union
+    where, value = [str(part) for part in error["loc"] if not str(part).startswith(kinds)], error["input"]
     name = ".".join(where)
     if error["type"] == "extra_forbidden":
         known = _fields_at(where[:-1])

@@ -47,7 +47,7 @@ def record_epoch(
     step, wanted = state.position.step, config.record.samples
     number = task.index * config.learner.epochs + state.position.epoch + 1
     samples = last if wanted == "tasks" else wanted != "never" and number in wanted
-    if state.memory is not None:
+    if replayed.update_called:
         state.history.record(replayed, step=step, task=task.index, split="replay")
     if stream.dataset.holdout is not None:
         record_split(state, config, stream, task, "holdout")

@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from wane.class_metrics import ClassMetrics
-from wane.lab.checkpoint import load_checkpoint, save_checkpoint
+from wane.lab.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from wane.lab.config import Config
 from wane.lab.evaluation import record_epoch, record_split
 from wane.lab.progress import Progress
@@ -22,6 +23,7 @@ from wane.lab.steps import (
     competing_classes,
     draw_probabilities,
     make_batch,
+    memory_batches,
     remember,
     score_rows,
     task_batches,
@@ -52,9 +54,8 @@ def train(
         resume(state, config, stream, load_checkpoint(folder))
         progress.start(state.position, epochs=len(stream) * config.learner.epochs, names=dataset.class_names)
         for task in list(stream)[state.position.task :]:
-            scene = make_scene(state, config, stream, task)
             if state.position.epoch == 0:
-                state.learner.begin_task(scene)
+                state.learner.begin_task(make_scene(state, config, stream, task))
                 state.optimiser = make_optimiser(config, state.learner)
             for epoch in range(state.position.epoch, config.learner.epochs):
                 started = time.perf_counter()
@@ -62,14 +63,17 @@ def train(
                 last = epoch + 1 == config.learner.epochs
                 if last:
                     state.learner.eval()
-                    state.learner.end_task(scene)
+                    state.learner.end_task(make_scene(state, config, stream, task))
                 record_epoch(state, config, stream, task, replayed, folder, last=last)
+                if np.isnan(state.history.evaluations[-1].values).any():
+                    raise diverged("the test signals became nan", config, task, epoch)
                 state.position = Position(task.index + last, 0 if last else epoch + 1, state.position.step)
                 state.seconds += time.perf_counter() - started
-                save_checkpoint(folder, state.state_dict())
-                state.history.write(folder / "history.parquet")
+                write_atomically(folder / "history.parquet", state.history.frame.write_parquet)
                 if state.memory is not None:
                     state.replay_log.write(folder / "replay.parquet")
+                # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
+                save_checkpoint(folder, state.state_dict())
                 progress.epoch_done(task.index, epoch, state.history)
     return state
 
@@ -88,12 +92,11 @@ def train_epoch(
     classes = competing_classes(config, stream, task)
     weigh, everything = loss_weights(config)
     trend = trend_probabilities(state, config, task)
-    probabilities, weight_log = trend, []
+    probabilities, weight_log = None, []
     losses = torch.empty(len(parts), device=device)
     learner.train()
     for i, part in enumerate(parts):
-        if trend is None:
-            probabilities = draw_probabilities(state.memory, config, task)
+        probabilities = draw_probabilities(state.memory, config, task, trend)
         done = (epoch + i / len(parts)) / settings.epochs
         batch, images = make_batch(state, config, stream, part, probabilities, done)
         with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
@@ -119,10 +122,7 @@ def train_epoch(
         progress.step_done(len(batch.labels))
     if not bool(losses.isfinite().all()):
         at = int((~losses.isfinite()).nonzero()[0, 0])
-        raise DivergedError(
-            f"the loss became {float(losses[at])} in task {task.index + 1}, epoch {epoch + 1}, step {at + 1} of "
-            f"{len(parts)}: lower learner.lr (it is {settings.lr}); the checkpoint of the epoch before is kept"
-        )
+        raise diverged(f"the loss became {float(losses[at])} at step {at + 1} of {len(parts)}", config, task, epoch)
     if state.memory is not None:
         state.replay_log.add(
             step=state.position.step,
@@ -134,6 +134,14 @@ def train_epoch(
             weights=weight_log,
         )
     return replayed
+
+
+def diverged(what: str, config: Config, task: Task, epoch: int) -> DivergedError:
+    """The error that says where it happened, and what to do."""
+    return DivergedError(
+        f"{what} in task {task.index + 1}, epoch {epoch + 1}: lower learner.lr (it is {config.learner.lr}); the "
+        "checkpoint of the epoch before is kept"
+    )
 
 
 def loss_weights(config: Config) -> tuple[LossWeights | None, bool]:
@@ -166,7 +174,14 @@ def resume(state: State, config: Config, stream: ClassIncremental, saved: dict[s
 
 def make_scene(state: State, config: Config, stream: ClassIncremental, task: Task) -> Scene:
     """What a learner is told when a task begins or ends."""
-    return Scene(task, stream.seen(task.index), state.memory, lambda: task_batches(state, config, stream, task))
+    return Scene(
+        task=task,
+        step=state.position.step,
+        seen=stream.seen(task.index),
+        memory=state.memory,
+        batches=lambda: task_batches(state, config, stream, task),
+        remembered=lambda: memory_batches(state, config, stream),
+    )
 
 
 def with_learning_rate(state: State, config: Config, epoch: int) -> torch.optim.Optimizer:

@@ -29,8 +29,8 @@ class Progress:
         self.names: tuple[str, ...] = ()
         self.images, self.since = 0, time.perf_counter()
         if self.console.is_terminal and not quiet:
-            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-                       TextColumn("{task.fields[note]}"))  # fmt: skip
+            first, last = (TextColumn(f"{{task.{part}}}", markup=False) for part in ("description", "fields[note]"))
+            columns = (first, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), last)
             self.bar = Bar(*columns, console=self.console)
 
     def __enter__(self) -> Self:
@@ -47,7 +47,8 @@ class Progress:
         self.names = names
         done = position.task * self.epochs_per_task + position.epoch
         if done:
-            self.console.print(f"{self.title}: going on after {done} of {epochs} epochs", highlight=False)
+            self.console.print(f"{self.title}: going on after {done} of {epochs} epochs",
+                               highlight=False, markup=False, soft_wrap=True)  # fmt: skip
         if self.bar is not None:
             self.bar.add_task(self.title, total=epochs, completed=done, note="")
         self.since = time.perf_counter()

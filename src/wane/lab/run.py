@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wane.lab.state import State
     from wane.streams import Dataset
 
-__all__ = ["list_runs", "read_config", "read_summary", "run"]
+__all__ = ["list_runs", "read_config", "read_summary", "run", "run_held"]
 
 
 def run(
@@ -32,7 +32,7 @@ def run(
     model: nn.Module | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Run `config` in `folder`, or go on with it; returns the summary.
+    """Run `config` in `folder`, or go on with it; returns the summary. An error if another process is at it.
 
     Args:
         config: from `load_recipe`, or `build_config`.
@@ -41,14 +41,34 @@ def run(
         model: your own network, instead of `config.model`; it must be built the same way when the run goes on.
         progress: what is shown meanwhile; default: nothing.
     """
+    from wane.lab.lock import held
+
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is not a folder: give a new or empty folder as --out")
+    if (folder / "summary.json").exists():  # it is only read
+        return run_held(config, folder)
+    with held(folder):
+        return run_held(config, folder, dataset=dataset, model=model, progress=progress)
+
+
+def run_held(
+    config: Config,
+    folder: Path,
+    *,
+    dataset: Dataset | None = None,
+    model: nn.Module | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """What `run` does, for a caller who holds the lock of the folder."""
     from wane.lab.loop import train
     from wane.lab.progress import Progress as Shown
 
-    folder = Path(folder)
     _claim(folder, config)
     done = read_summary(folder)
     if done is not None:
         return done
+    (folder / "failed.json").unlink(missing_ok=True)  # of an attempt before
     if dataset is None:
         dataset = load_data(config)
     with progress or Shown(config.recipe, epochs_per_task=config.learner.epochs, quiet=True) as shown:
@@ -61,10 +81,10 @@ def run(
 
 def load_data(config: Config) -> Dataset:
     """The data set that the config names."""
-    from wane.streams import first_per_class, from_folder, load_dataset, with_holdout
+    from wane.streams import DATASETS, first_per_class, from_folder, load_dataset, with_holdout
 
     data = config.data
-    if Path(data.name).is_dir():
+    if data.name not in DATASETS and Path(data.name).is_dir():
         own = from_folder(Path(data.name), resolution=data.resolution, seed=config.seed)
         own = first_per_class(own, data.per_class) if data.per_class else own
         return with_holdout(own, data.holdout, seed=config.seed) if data.holdout else own
@@ -127,15 +147,21 @@ def list_runs(root: Path) -> list[Path]:
 
 
 def _claim(folder: Path, config: Config) -> None:
-    """Make the folder, or check that the run in it is this one."""
+    """Write the config, or check that the folder holds this run; clear away what a killed attempt left half-written."""
     path = folder / "config.toml"
+    for scratch in folder.glob(".*.tmp" if path.exists() else ".config.toml.*.tmp"):
+        scratch.unlink()
     if path.exists():
-        changed = differences(read_config(folder), config)
-        if changed:
+        begun_with = read_config(folder)
+        changed = differences(begun_with, config)
+        if not changed:
+            return
+        # before its first checkpoint a run has nothing to lose, and may be corrected; not so a config written by hand
+        if any(folder.glob("checkpoint*.pt")) or path.read_text(encoding="utf-8") != to_toml(begun_with):
             raise ConfigError(f"{folder} holds another run ({'; '.join(changed)}): give another --out, or the settings "
                               "that it was begun with")  # fmt: skip
-        return
-    if folder.exists() and any(folder.iterdir()):
+        for unfinished in ("samples.parquet", "flow.npz"):
+            (folder / unfinished).unlink(missing_ok=True)
+    elif any(not item.name.startswith(("lock.", "log.txt")) for item in folder.iterdir()):
         raise ConfigError(f"{folder} is not empty and holds no run: give a new or empty folder as --out")
-    folder.mkdir(parents=True, exist_ok=True)
     write_atomically(path, lambda file: file.write(to_toml(config).encode()))

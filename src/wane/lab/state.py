@@ -90,7 +90,8 @@ def build_state(config: Config, stream: ClassIncremental, model: nn.Module | Non
         learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     memory = None
     if learner.draws:
-        memory = Memory(config.memory.capacity, dataset.image_shape, dataset.num_classes, policy=config.memory.policy,
+        policy = learner.policy or config.memory.policy
+        memory = Memory(config.memory.capacity, dataset.image_shape, dataset.num_classes, policy=policy,
                         extras=learner.stored_extras(), device=device)  # fmt: skip
     seeds = np.random.SeedSequence(config.seed).generate_state(len(CHOICES), dtype=np.uint32)
     generators = {name: torch.Generator().manual_seed(int(seed)) for name, seed in zip(CHOICES, seeds, strict=True)}

@@ -18,6 +18,7 @@ __all__ = [
     "competing_classes",
     "draw_probabilities",
     "make_batch",
+    "memory_batches",
     "remember",
     "score_rows",
     "task_batches",
@@ -59,15 +60,18 @@ def make_batch(
     return batch, new
 
 
-def draw_probabilities(memory: Memory | None, config: Config, task: Task) -> Tensor | None:
-    """Class probabilities of the draw; None is uniform over slots."""
+def draw_probabilities(memory: Memory | None, config: Config, task: Task, trend: Tensor | None) -> Tensor | None:
+    """Class probabilities of the draw: those of the trend where there is one; None is uniform over slots."""
     by_class = config.memory.draw == "class_uniform" or config.learner.trend is not None
     if memory is None or not by_class or len(memory) == 0:
         return None
+    if trend is not None and bool(trend[memory.labels[: len(memory)].cpu()].any()):
+        return trend
     wanted = class_uniform(memory.class_counts()).cpu()
-    if config.memory.scope == "past" and task.index > 0:  # the first task has no past: there all classes compete
-        wanted[list(task.classes)] = 0
-    return wanted
+    past = wanted.clone()
+    past[list(task.classes)] = 0
+    # where there is no past, in the first task or in a memory that has lost it, all classes compete
+    return past if config.memory.scope == "past" and past.any() else wanted
 
 
 def remember(state: State, task: Task, batch: Batch, images: Tensor, observed: Observed) -> None:
@@ -110,6 +114,18 @@ def task_batches(state: State, config: Config, stream: ClassIncremental, task: T
             Batch(images, labels, torch.full_like(labels, task.index), none, none - 1, new=len(rows)),
             dataset.train.images.index_select(0, rows),
         )
+
+
+def memory_batches(state: State, config: Config, stream: ClassIncremental) -> Iterator[Batch]:
+    """A pass over the rows in the memory, slot after slot and not augmented."""
+    memory, dataset = state.memory, stream.dataset
+    if memory is None:
+        return
+    for slots in torch.split(torch.arange(len(memory), device=memory.device), config.learner.batch_size):
+        labels = memory.labels[slots]
+        images = eval_batch(memory.images, slots, dataset.mean, dataset.std, channels_last=state.channels_last)
+        extras = {name: column[slots] for name, column in memory.extras.items()}
+        yield Batch(images, labels, memory.tasks[slots], torch.ones_like(labels), slots, new=0, extras=extras)
 
 
 def competing_classes(config: Config, stream: ClassIncremental, task: Task) -> range | list[int] | None:

@@ -67,16 +67,21 @@ class Scene:
 
     Attributes:
         task: the task.
+        step: how many steps of the optimiser were done before.
         seen: all classes up to and including this task's.
         memory: the replay memory, None for a learner without one.
         batches: a pass over the task's own training rows, each once, in order and not augmented (for importance or
             features at the end of a task). Each item is a `Batch` and the rows' raw uint8 images.
+        remembered: a pass over the rows in the memory at the time of the call, slot after slot and not augmented (for
+            class means, or to rewrite what is stored with a row).
     """
 
     task: Task
+    step: int
     seen: tuple[int, ...]
     memory: Memory | None
     batches: Callable[[], Iterator[tuple[Batch, Tensor]]]
+    remembered: Callable[[], Iterator[Batch]]
 
 
 class Learner(nn.Module):
@@ -85,10 +90,12 @@ class Learner(nn.Module):
     Class attributes say what the loop must provide:
         draws: independent draws from the memory in each step; 0 for a method without memory.
         rows: train on the rows of the current ``"task"``, or of all ``"seen"`` tasks.
+        policy: what the memory keeps, where the method itself says so (``"herding"``); None leaves it to the config.
     """
 
     draws: int = 0
     rows: Literal["task", "seen"] = "task"
+    policy: Literal["reservoir", "class_balanced", "herding"] | None = None
 
     def __init__(self, model: nn.Module, num_classes: int) -> None:
         super().__init__()

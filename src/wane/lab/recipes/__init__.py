@@ -62,7 +62,8 @@ def load_recipe(
         size = scales()[scale]
         if "dataset" in size:
             recipe["data"] = {**recipe.get("data", {}), "name": size["dataset"]}
-        named = [s["data"]["name"] for s in (recipe, *settings) if "name" in s.get("data", {})]
+        data = [s["data"] for s in (recipe, *settings) if isinstance(s.get("data"), dict)]
+        named = [str(d["name"]) for d in data if "name" in d]
         dataset = named[-1] if named else ""
         if dataset and scale == "paper" and dataset not in size:
             raise ConfigError(f"there is no scale 'paper' for data set {dataset!r}: the paper used cifar100 and "

@@ -1,0 +1,99 @@
+"""Processes on this machine: a pool of threads, each of which starts a process for a run and waits for it to end.
+
+A process a run, not a pool of processes: one that is killed takes nothing with it, its exit code says how it ended, and
+no run inherits anything from the one before. They are forked from a server that has torch imported, which is quick.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+from wane.lab.engines import Job, Options, Outcome
+
+__all__ = ["run_all"]
+
+#: Imported once, not in every run (optimisers import _dynamo). None of them may start a thread, as Polars does: threads
+#: do not survive the fork.
+PRELOAD = ["torch._dynamo", "torchmetrics", "wane.lab.loop", "wane.lab.run", "wane.lab.engines.worker"]
+
+
+def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcome]]:
+    """Run jobs side by side, with the cores divided among them."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = options.workers or max(1, cores // (options.cpus or 1))
+    threads = options.cpus or max(1, cores // workers)
+    context: Any = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
+    if os.name == "posix":
+        context.set_forkserver_preload(PRELOAD)
+    running: set[Any] = set()
+    stopped = threading.Event()
+
+    def one(job: Job) -> Outcome:
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=_child, args=(sender, job, threads, options.retry_failed), name=job.name)
+        running.add(process)
+        process.start()
+        sender.close()  # so that the other end tells when the child's is closed, by whatever
+        try:
+            outcome: Outcome = receiver.recv()
+        except EOFError:
+            process.join()
+            if stopped.is_set():
+                return Outcome("held", "stopped")
+            from wane.lab.engines.worker import report_failure
+
+            outcome = report_failure(job.place, _obituary(process.exitcode))
+        finally:
+            process.join()
+            running.discard(process)
+            receiver.close()
+        return outcome
+
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="wane")
+    try:
+        waiting = {pool.submit(one, job): job for job in jobs}
+        for future in as_completed(waiting):
+            error = future.exception()
+            yield waiting[future], Outcome("failed", str(error)) if error else future.result()
+    finally:
+        stopped.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in list(running):
+            if process.pid is not None:
+                process.kill()  # a run may be killed at any moment: it goes on from its checkpoint
+        pool.shutdown()
+
+
+def _child(sender: Any, job: Job, threads: int, retry: bool) -> None:
+    from wane.lab.engines.worker import carry_out
+
+    if os.name == "posix":
+        os.setpgid(0, 0)  # Ctrl-C is for the sweep, which then ends its processes
+    parent = multiprocessing.parent_process()
+    if parent is not None:  # killed, the sweep cannot end them
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    sender.send(carry_out(job.settings, job.place, threads=threads, retry=retry))
+
+
+def _end_with(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
+
+
+def _obituary(code: int | None) -> str:
+    """What an exit code says.
+
+    >>> _obituary(-9)
+    'its process was killed by SIGKILL, as it is when memory runs out; the log says how far it was'
+    """
+    if code is not None and code < 0:
+        name = signal.Signals(-code).name
+        reason = ", as it is when memory runs out" if name == "SIGKILL" else ""
+        return f"its process was killed by {name}{reason}; the log says how far it was"
+    return f"its process ended with exit code {code}; the log may say why"

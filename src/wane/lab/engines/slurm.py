@@ -1,0 +1,64 @@
+"""Slurm, through submitit: one array job, a task of it for each run.
+
+A task that nears its time limit, or is preempted, is queued again by submitit and goes on from its checkpoint. Jobs
+stay in the queue when the sweep is stopped: the same command waits for those that run and does none that is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import submitit
+
+from wane.lab.engines import Job, Options, Outcome
+from wane.lab.engines.worker import carry_out, report_failure
+from wane.lab.lock import STALE
+
+__all__ = ["run_all"]
+
+REQUEUES = 1000  # times that a job may hit its time limit
+
+
+class CarryOut:
+    """`carry_out` with the method that submitit calls before a job is stopped."""
+
+    def __call__(self, job: Job, threads: int, retry: bool) -> Outcome:
+        """Run it; the lock of a killed node is fresh for a while, so have patience with it."""
+        return carry_out(job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE)
+
+    def checkpoint(self, *arguments: Any) -> submitit.helpers.DelayedSubmission:
+        """The same again: the run itself knows where it was."""
+        return submitit.helpers.DelayedSubmission(self, *arguments)
+
+
+def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcome]]:
+    """Submit all jobs as one array, at most `options.workers` at a time."""
+    executor = submitit.AutoExecutor(
+        options.logs, cluster=options.cluster or "slurm", slurm_max_num_timeout=REQUEUES, local_max_num_timeout=REQUEUES
+    )
+    cpus = options.cpus or 1
+    wanted = {
+        "name": "wane",
+        "timeout_min": options.minutes,
+        "cpus_per_task": cpus,
+        "gpus_per_node": int(options.gpus) or None,
+        "slurm_partition": options.partition,
+        "slurm_array_parallelism": options.workers or len(jobs),
+    }
+    executor.update_parameters(**{name: value for name, value in wanted.items() if value is not None})
+    with executor.batch():
+        submitted = [executor.submit(CarryOut(), job, cpus, options.retry_failed) for job in jobs]
+    waiting = dict(zip(submitted, jobs, strict=True))
+    while waiting:
+        ended = [task for task in waiting if task.done()]
+        for task in ended:
+            job, error = waiting.pop(task), task.exception()
+            if error is None:
+                yield job, Outcome(*task.result())
+            else:
+                said = str(error).strip().splitlines() or [type(error).__name__]
+                yield job, report_failure(job.place, f"Slurm job {task.job_id}: {said[0]} (see {task.paths.stderr})")
+        if not ended:
+            time.sleep(1.0)

@@ -1,0 +1,56 @@
+"""The command `wane reproduce`; `wane.cli` registers it. Imports wait until it is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wane.lab.commands import Settings
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    part: Annotated[str, typer.Argument(help="diagnostics, table1, table2, windows or all.")] = "all",
+    scale: Annotated[str, typer.Option(help="demo, small or paper.")] = "small",
+    data: Annotated[
+        list[str] | None, typer.Option(help="cifar100, tiny_imagenet; as often as needed; default: cifar100.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N - 1 of every method.")] = 3,
+    settings: Settings = None,
+    runs: Annotated[
+        Path, typer.Option(metavar="DIR", help="The run store; runs that are there are not done again.")
+    ] = Path("runs"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Where tables, figures and the page go.")] = Path(
+        "reproduction"
+    ),
+    engine: Annotated[str, typer.Option(help="local, ray or slurm.")] = "local",
+    workers: Annotated[int | None, typer.Option(min=1, help="Runs at a time.")] = None,
+    only_show: Annotated[bool, typer.Option("--only-show", help="Run nothing; show what is there.")] = False,
+) -> None:
+    """Check the paper: run what is missing, then put each of its claims beside the measured value."""
+    from wane.lab.config import parse_setting
+    from wane.lab.engines import Options
+    from wane.lab.folder import find_runs
+    from wane.lab.sweep import expand
+    from wane.lab.sweep_run import run_sweep
+    from wane.registry import Registry
+    from wane.views.reproduction import PARTS, write_reproduction
+
+    parts = list(PARTS) if part == "all" else [part]
+    for name in parts:
+        Registry("part", {**PARTS, "all": ()})[name]
+    over: dict[str, list[object]] = {"seed": list(range(seeds))}
+    if scale != "demo":  # the demo has its own data
+        over["data.name"] = list(data or ["cifar100"])
+    layers = tuple(parse_setting(text) for text in settings or [])
+    planned = [plan for name in parts for plan in expand(name, scale=scale, settings=layers, over=over)]
+    if not only_show:
+        ended = run_sweep(planned, runs, engine=engine, options=Options(workers=workers))
+        for name, outcome in ended.items():
+            if outcome.state == "failed":
+                typer.echo(f"failed: {runs}/{name}: {outcome.note} (log.txt there)", err=True)
+    page = write_reproduction(parts, planned, find_runs(runs), out)
+    typer.echo(f"wrote {page}")

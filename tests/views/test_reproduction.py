@@ -1,0 +1,90 @@
+"""The verdict comes from the interval; the page and the files come from run folders alone."""
+
+import numpy as np
+import pytest
+from hand_made import made_history, write_run
+
+from wane.lab.config import build_config
+from wane.lab.sweep import Planned
+from wane.views.claims import CLAIMS, judge
+from wane.views.reproduction import write_reproduction
+
+
+def runs_of(root, methods):
+    """`methods`: title -> (settings, accuracy of the old task at the end, by seed)."""
+    made = []
+    for name, (settings, ends) in methods.items():
+        for seed, end in enumerate(ends):
+            matrix = ((0.8, None), (end, 0.9))
+            made.append(write_run(root / f"{name}-{seed}", [settings, {"seed": seed}], matrix=matrix))
+    return made
+
+
+TREND = {"learner": {"trend": {"signal": "log_tlr"}}}
+FEWER = next(
+    c for c in CLAIMS if c.text.startswith("Log-TLR trend sampling gives less forgetting") and c.data == "cifar100"
+)
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [
+        ((0.50, 0.52, 0.51), "holds"),
+        ((0.30, 0.31, 0.29), "does not hold"),
+        ((0.30, 0.50, 0.40), "cannot tell"),
+        ((0.60,), "cannot tell"),
+    ],
+)
+def test_the_verdict_comes_from_the_interval(tmp_path, ends, verdict):
+    runs = runs_of(tmp_path, {"er": ({}, (0.40, 0.41, 0.39)), "trend": (TREND, ends)})
+    judged = judge(FEWER, runs)
+    assert judged.verdict == verdict
+    part = judged.parts["er, trend log_tlr against er"]
+    gain = [100 * (e - r) for e, r in zip(ends, (0.40, 0.41, 0.39), strict=False)]  # less forgotten, in points
+    assert part.difference == pytest.approx(np.mean(gain))
+    assert part.n == len(ends)
+
+
+def test_a_claim_of_several_parts_holds_if_every_part_does(tmp_path):
+    claim = next(c for c in CLAIMS if c.text.startswith("All continuous variants"))
+    weights = {
+        s: ({"learner": {"weights": {"signal": s}}}, (0.6, 0.61, 0.6))
+        for s in ("tlr", "log_tlr", "rtlr", "cm", "nkl", "ctl")
+    }
+    er = {"er": ({}, (0.40, 0.41, 0.39))}
+    assert judge(claim, runs_of(tmp_path / "a", {**er, **weights})).verdict == "holds"
+    worse = {**weights, "nkl": (weights["nkl"][0], (0.2, 0.21, 0.2))}
+    assert judge(claim, runs_of(tmp_path / "b", {**er, **worse})).verdict == "does not hold"
+    assert judge(claim, []).verdict == "cannot tell"
+
+
+def test_the_diagnostics_are_judged_from_the_history(tmp_path):
+    whiskers = next(c for c in CLAIMS if "a whisker above 0.35" in c.text)
+    sharp = [[0.8, 0.8, np.nan, np.nan]] * 4 + [[0.1, 0.2, 0.5, 0.6], [0.1, 0.1, 0.6, 0.7]] * 2
+    runs = [
+        write_run(tmp_path / f"{s}", [{"seed": s}], history=made_history(np.array(sharp) + 0.001 * s)) for s in range(3)
+    ]
+    assert judge(whiskers, runs).parts["accuracy"].n == 3
+    for claim in CLAIMS:
+        assert judge(claim, runs).verdict in ("holds", "does not hold", "cannot tell")
+
+
+def test_files_and_page(tmp_path):
+    history = made_history([[0.8, 0.8, np.nan, np.nan]] * 4 + [[0.1, 0.0, 0.5, 0.6]] * 4)
+    plans = []
+    for name, settings in {"er": {}, "trend": TREND, "<b>": {"memory": {"draw": "class_uniform"}}}.items():
+        for seed in range(2):
+            run = write_run(tmp_path / "runs" / f"{len(plans)}", [settings, {"seed": seed}], history=history)
+            plans.append((Planned(name, build_config(run.config.model_dump(), {"recipe": "table2-small"})), run))
+    out = tmp_path / "out"
+    planned, runs = [p for p, _ in plans], [r for _, r in plans]
+    page = write_reproduction(["diagnostics", "table2"], planned, runs, out)
+    names = {path.name for path in out.iterdir()}
+    assert {"diagnostics.json", "table2.txt", "table2.csv", "table2.md", "table2.tex", "trajectories.png"} <= names
+    text = page.read_text()
+    assert "6 of 6 planned runs" in text
+    assert "Log-TLR trend sampling gives less forgetting than ER" in text
+    assert "http:" not in text
+    assert "https:" not in text
+    with pytest.raises(ValueError, match="none of the 6 runs is done"):
+        write_reproduction(["table2"], planned, [], out)
