@@ -8,7 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wane.class_metrics import ClassMetrics
+    from wane.comparison import compare, score
+    from wane.early_warning import at_risk, check_at_risk
     from wane.history import History, Trajectory
+    from wane.lab.store import load_runs
+    from wane.predictions import Predictions, align, read_predictions
     from wane.sample_signals import SIGNALS, Signal, Signals, linear_signals, signals
     from wane.transfer import (
         average,
@@ -28,17 +32,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "SIGNALS", "ClassMetrics", "History", "LossWeights", "Signal", "Signals", "Trajectory", "TrendSampler", "average",
-    "backward_transfer", "forgetting", "forward_transfer", "linear_signals", "min_acc", "plasticity", "retention",
-    "signals", "wc_acc", "windowed_forgetting", "windowed_plasticity",
+    "SIGNALS", "ClassMetrics", "History", "LossWeights", "Predictions", "Signal", "Signals", "Trajectory",
+    "TrendSampler", "align", "at_risk", "average", "backward_transfer", "check_at_risk", "compare", "forgetting",
+    "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity", "read_predictions", "retention", "score", "signals",
+    "wc_acc", "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
+#: Where a name lives; those that are not here are in `transfer`.
 _HOME = {
     "ClassMetrics": "class_metrics",
-    "History": "history",
     "LossWeights": "weighting",
-    "Trajectory": "history",
     "TrendSampler": "trend",
+    "load_runs": "lab.store",
+    **dict.fromkeys(("History", "Trajectory"), "history"),
+    **dict.fromkeys(("Predictions", "align", "read_predictions"), "predictions"),
+    **dict.fromkeys(("compare", "score"), "comparison"),
+    **dict.fromkeys(("at_risk", "check_at_risk"), "early_warning"),
     **dict.fromkeys(("SIGNALS", "Signal", "Signals", "linear_signals", "signals"), "sample_signals"),
 }
 

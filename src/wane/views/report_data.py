@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from wane.at_risk import at_risk
+from wane.early_warning import at_risk
 from wane.lab.config import to_toml
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title

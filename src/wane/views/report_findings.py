@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from wane.at_risk import check_at_risk
+from wane.early_warning import check_at_risk
 from wane.comparison import EVIDENCE
 from wane.history import History
 from wane.lab.folder import RunFolder
