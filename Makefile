@@ -23,13 +23,16 @@ $(READY): pyproject.toml constraints.txt
 	@touch $(READY)
 
 demo: setup
-	$(BIN)/wane compare example:digits_before example:digits_after --html demo/compare.html
+	$(BIN)/wane run diagnostics --scale demo --seed 0 --out demo/run
+	@$(BIN)/wane figure trajectories demo/run --width page --out demo/boundary.png
+	@$(BIN)/wane report demo/run --out demo/report.html
+	@echo "Look at demo/report.html in a browser; demo/boundary.png shows task 1 as task 2 begins."
 
 test: setup
-	$(PYTEST) -m "not slow" -n 2
+	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" -n 2
 
 test-slow: setup
-	$(PYTEST) -m slow
+	OMP_NUM_THREADS=1 $(PYTEST) -m slow
 
 lint: setup
 	$(BIN)/ruff check .
@@ -40,7 +43,7 @@ bench: setup
 	$(BIN)/python -m benchmarks
 
 docs: setup
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) site demo

@@ -34,8 +34,8 @@ __version__ = "0.1.0"
 __all__ = [
     "SIGNALS", "ClassMetrics", "History", "LossWeights", "Predictions", "Signal", "Signals", "Trajectory",
     "TrendSampler", "align", "at_risk", "average", "backward_transfer", "check_at_risk", "compare", "forgetting",
-    "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity", "read_predictions", "retention", "score", "signals",
-    "wc_acc", "windowed_forgetting", "windowed_plasticity",
+    "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity", "read_predictions", "retention",
+    "score", "signals", "wc_acc", "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `transfer`.

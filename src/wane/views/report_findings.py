@@ -8,8 +8,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from wane.early_warning import check_at_risk
 from wane.comparison import EVIDENCE
+from wane.early_warning import check_at_risk
 from wane.history import History
 from wane.lab.folder import RunFolder
 from wane.sample_signals import SIGNALS
