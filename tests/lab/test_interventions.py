@@ -3,7 +3,7 @@
 import numpy as np
 import polars as pl
 import pytest
-from tiny_problem import results, stop, tiny_config, tiny_dataset
+from lab.tiny_problem import results, stop, tiny_config, tiny_dataset
 
 import wane
 from wane.lab.config import ConfigError
@@ -110,7 +110,9 @@ def test_a_memory_that_lost_the_past_still_replays(dataset, tmp_path):
 def test_impossible_settings():
     with pytest.raises(ConfigError, match="source is holdout, but data.holdout is 0"):
         tiny_config(learner={"trend": {"source": "holdout"}})
-    with pytest.raises(ConfigError, match=r"unknown setting learner\.trend\.windows; did you mean learner\.trend\.window"):
+    with pytest.raises(
+        ConfigError, match=r"unknown setting learner\.trend\.windows; did you mean learner\.trend\.window"
+    ):
         tiny_config(learner={"trend": {"windows": 3}})
     with pytest.raises(ConfigError, match=r"learner\.trend\.window = 1 cannot be"):
         tiny_config(learner={"trend": {"window": 1}})

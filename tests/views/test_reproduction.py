@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hand_made import made_history, write_run
+from views.hand_made import made_history, write_run
 
 from wane.lab.config import build_config
 from wane.lab.sweep import Planned
