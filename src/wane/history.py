@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from wane.files import replace_file
 from wane.sample_signals import SIGNALS
 
 if TYPE_CHECKING:
@@ -159,16 +161,9 @@ class History:
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write Parquet, atomically: the file is whole or as it was before."""
-        target = Path(path)
-        scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            with scratch.open("wb") as file:
-                self.frame.write_parquet(file)
-                file.flush()
-                os.fsync(file.fileno())
-            scratch.replace(target)
-        finally:
-            scratch.unlink(missing_ok=True)
+        buffer = io.BytesIO()
+        self.frame.write_parquet(buffer)
+        replace_file(Path(path), buffer.getvalue())
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> History:

@@ -108,7 +108,7 @@ def test_a_memory_that_lost_the_past_still_replays(dataset, tmp_path):
 
 
 def test_impossible_settings():
-    with pytest.raises(ConfigError, match="source is holdout, but data.holdout is 0"):
+    with pytest.raises(ConfigError, match=r"source is holdout, but data\.holdout is 0"):
         tiny_config(learner={"trend": {"source": "holdout"}})
     with pytest.raises(
         ConfigError, match=r"unknown setting learner\.trend\.windows; did you mean learner\.trend\.window"

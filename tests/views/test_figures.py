@@ -315,7 +315,7 @@ def test_files_are_written(run, tmp_path):
     assert not [*tmp_path.glob(".*")]
     with pytest.raises(ValueError, match=r"out\.jpg does not end in \.png, \.pdf, \.svg"):
         save_figure(Figure(), tmp_path / "out.jpg")
-    with pytest.raises(ValueError, match="is not a folder: make it first"):
+    with pytest.raises(NotADirectoryError, match="is not a folder: make it first"):
         save_figure(Figure(), tmp_path / "no" / "out.png")
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from wane.files import replace_file
+
 __all__ = ["CheckpointError", "load_checkpoint", "save_checkpoint", "write_atomically"]
 
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
@@ -56,20 +58,11 @@ def write_atomically(path: Path, write: Any, before_replace: Any = None) -> None
     """Push what `write` writes to the disk as a scratch file, and put that in the place of `path` in one move."""
     buffer = io.BytesIO()  # torch and Polars have errors of their own for a full disk: let them write to memory
     write(buffer)
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with scratch.open("wb") as file:
-            file.write(buffer.getbuffer())
-            file.flush()
-            os.fsync(file.fileno())
-        if before_replace is not None:
-            before_replace()
-        scratch.replace(path)
+        replace_file(path, buffer.getvalue(), before_replace=before_replace)
     except OSError as error:
         raise CheckpointError(f"{path} could not be written ({error.strerror}): make room and run the same command "
                               "again; it goes on from the last checkpoint") from error  # fmt: skip
-    finally:
-        scratch.unlink(missing_ok=True)
 
 
 def _first_line(error: BaseException) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wane.files import write_page
 from wane.lab.folder import RunFolder
 from wane.registry import Registry
 from wane.views.figure_classes import draw, flow, heatmap
@@ -56,17 +57,10 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{target} does not end in {', '.join(SUFFIXES)}: the ending says which format to write")
-    if not target.parent.is_dir():
-        raise ValueError(f"{target} cannot be written, as {target.parent} is not a folder: make it first")
     kind = target.suffix.lower()[1:]
     # Without the date the same runs give the same bytes.
     metadata: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
     buffer = io.BytesIO()
     with in_style():
         figure.savefig(buffer, format=kind, metadata=metadata)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        scratch.write_bytes(buffer.getvalue())
-        scratch.replace(target)
-    finally:
-        scratch.unlink(missing_ok=True)
+    write_page(target, buffer.getvalue())

@@ -2,12 +2,12 @@
 
 import math
 import os
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from wane.comparison import AGREE, EVIDENCE, FEWEST, VERDICTS, Comparison
+from wane.files import write_page
 from wane.sample_signals import SIGNALS
 from wane.views.sentences import sentences
 from wane.views.tables import SHOWN, percent
@@ -41,20 +41,7 @@ def comparison_page(comparison: Comparison, *, before: str = "before", after: st
 
 def write_comparison(comparison: Comparison, path: str | os.PathLike[str], *, before: str, after: str) -> None:
     """Write the page, atomically: the file is whole or as it was before."""
-    target = Path(path)
-    if os.path.isdir(target):  # unlike Path.is_dir, raises nothing
-        raise IsADirectoryError(f"{target} is a folder: give the name of a file, such as {target / 'compare.html'}")
-    if not os.path.isdir(target.parent):
-        raise NotADirectoryError(f"{target} cannot be written, as {target.parent} is not a folder: make it first")
-    page = comparison_page(comparison, before=before, after=after)
-    scratch = target.with_name(f".{os.getpid()}.tmp")
-    try:
-        scratch.write_text(page, encoding="utf-8")
-        scratch.replace(target)
-    except OSError as error:
-        raise OSError(f"{target} cannot be written ({error.strerror}): choose another place") from error
-    finally:
-        scratch.unlink(missing_ok=True)
+    write_page(path, comparison_page(comparison, before=before, after=after).encode())
 
 
 def direction(row: dict[str, Any], name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from wane.files import write_page
 from wane.lab.folder import RunFolder
 from wane.sample_signals import SIGNALS
 from wane.views.palette import DARK, LIGHT, SEQUENTIAL, TASKS
@@ -70,21 +71,7 @@ def report_page(runs: Sequence[RunFolder], *, title: str | None = None, most_byt
 
 def write_report(runs: Sequence[RunFolder], path: str | os.PathLike[str], *, title: str | None = None) -> Path:
     """Write the page, atomically: the file is whole or as it was before. Returns where it is."""
-    target = Path(path)
-    if os.path.isdir(target):
-        raise IsADirectoryError(f"{target} is a folder: give the name of a file, such as {target / 'report.html'}")
-    if not os.path.isdir(target.parent):
-        raise NotADirectoryError(f"{target} cannot be written, as {target.parent} is not a folder: make it first")
-    page = report_page(runs, title=title)
-    scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        scratch.write_text(page, encoding="utf-8")
-        scratch.replace(target)
-    except OSError as error:
-        raise OSError(f"{target} cannot be written ({error.strerror}): choose another place") from error
-    finally:
-        scratch.unlink(missing_ok=True)
-    return target
+    return write_page(path, report_page(runs, title=title).encode())
 
 
 def _prepare_all(groups: Sequence[Method], most_bytes: int) -> tuple[list[dict[str, Any]], list[str]]:

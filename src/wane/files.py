@@ -1,0 +1,39 @@
+"""Writing a file so that it is whole or as it was before, whatever happens meanwhile."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["replace_file", "write_page"]
+
+
+def replace_file(path: Path, data: bytes, *, before_replace: Callable[[], None] | None = None) -> None:
+    """Push `data` to the disk as a scratch file beside `path`, and put that in its place in one move.
+
+    `before_replace` is called in between: the last moment at which the old file is still there.
+    """
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with scratch.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if before_replace is not None:
+            before_replace()
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def write_page(path: str | os.PathLike[str], data: bytes) -> Path:
+    """Write what someone asked for by name; a name that cannot be is one clear sentence. Returns where it is."""
+    target = Path(path)
+    if os.path.isdir(target):  # unlike Path.is_dir, raises nothing
+        raise IsADirectoryError(f"{target} is a folder: give the name of a file in it")
+    if not os.path.isdir(target.parent):
+        raise NotADirectoryError(f"{target} cannot be written, as {target.parent} is not a folder: make it first")
+    try:
+        replace_file(target, data)
+    except OSError as error:
+        raise OSError(f"{target} cannot be written ({error.strerror}): choose another place") from error
+    return target
