@@ -39,6 +39,7 @@ def run(
     folder = out or Path("runs") / f"{config.recipe}-seed{config.seed}"
 
     from wane.lab.checkpoint import CheckpointError
+    from wane.lab.lock import LostError
     from wane.lab.loop import DivergedError
     from wane.lab.progress import Progress
     from wane.lab.run import run as run_config
@@ -49,7 +50,7 @@ def run(
     except KeyboardInterrupt:
         typer.echo(f"wane: stopped; the same command goes on from the last whole epoch in {folder}", err=True)
         raise typer.Exit(130) from None
-    except (DivergedError, CheckpointError) as error:
+    except (DivergedError, CheckpointError, LostError) as error:
         typer.echo(f"wane: {error}", err=True)
         raise typer.Exit(1) from None
     _print(summary_table(summary), f"{folder}: done in {summary['seconds']:.0f} s of training and evaluation")
@@ -69,7 +70,7 @@ def runs(
         raise ValueError(f"there is no folder {root}: give the one that your runs are in")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("run", "recipe", "seed", "state", "accuracy", "forgetting", "retention", "plasticity", "seconds"):
-        table.add_column(name, justify="left" if name in ("run", "recipe", "state") else "right")
+        table.add_column(name, justify="left" if name in ("run", "recipe", "state") else "right", overflow="fold")
     for run in read_runs(root):
         config, summary = run.config, run.summary
         accuracy = summary["metrics"]["accuracy"] if summary else {}

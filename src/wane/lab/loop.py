@@ -18,7 +18,7 @@ from wane.lab.checkpoint import load_checkpoint, save_checkpoint, write_atomical
 from wane.lab.config import Config
 from wane.lab.evaluation import record_epoch, record_split
 from wane.lab.progress import Progress
-from wane.lab.state import Position, State, build_state, make_optimiser, pick_device
+from wane.lab.state import Position, State, build_state, make_optimiser, pick_device, use_threads
 from wane.lab.steps import (
     competing_classes,
     draw_probabilities,
@@ -48,7 +48,7 @@ def train(
     """Run the whole stream, or go on with it from the folder's checkpoint; returns the final state."""
     device = pick_device(config.device)
     stream = ClassIncremental(dataset.to(device), config.data.tasks, config.data.class_order, seed=config.seed)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), use_threads(config.threads):
         torch.manual_seed(config.seed)
         state = build_state(config, stream, model, device)
         resume(state, config, stream, load_checkpoint(folder))

@@ -122,7 +122,7 @@ def summarise(config: Config, state: State, dataset: Dataset) -> dict[str, Any]:
         "machine": {
             "platform": platform.platform(),
             "device": str(next(state.learner.parameters()).device),
-            "threads": torch.get_num_threads(),
+            "threads": config.threads or torch.get_num_threads(),
         },
     }
 

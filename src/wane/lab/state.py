@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +19,7 @@ from wane.memory import Memory
 from wane.models import MODELS, build_model
 from wane.streams import ClassIncremental, Dataset
 
-__all__ = ["Position", "State", "build_state", "make_optimiser", "pick_device"]
+__all__ = ["Position", "State", "build_state", "make_optimiser", "pick_device", "use_threads"]
 
 #: One generator for each kind of choice, so that a change in one (another augmentation, say) leaves the others alone.
 CHOICES = ("order", "augment", "keep", "draw")
@@ -112,6 +114,17 @@ def pick_device(name: str) -> torch.device:
         return torch.device(name)
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
     return accelerator or torch.device("cpu")
+
+
+@contextmanager
+def use_threads(count: int | None) -> Iterator[None]:
+    """So many threads inside, and afterwards as before; None changes nothing."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _pack(history: History) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
@@ -64,9 +65,10 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
     finally:
         stopped.set()
         pool.shutdown(wait=False, cancel_futures=True)
-        for process in list(running):
-            if process.pid is not None:
+        while running:  # also those that are just being started
+            for process in [process for process in list(running) if process.pid is not None]:
                 process.kill()  # a run may be killed at any moment: it goes on from its checkpoint
+            time.sleep(0.02)
         pool.shutdown()
 
 

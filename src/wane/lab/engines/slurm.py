@@ -2,6 +2,7 @@
 
 A task that nears its time limit, or is preempted, is queued again by submitit and goes on from its checkpoint. Jobs
 stay in the queue when the sweep is stopped: the same command waits for those that run and does none that is done.
+Slurm must keep accounts (sacct answers), else a job that was killed is not noticed, and waited for.
 """
 
 from __future__ import annotations

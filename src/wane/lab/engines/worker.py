@@ -59,21 +59,24 @@ def failure(folder: Path) -> str | None:
 
 
 def report_failure(place: str, sentence: str) -> Outcome:
-    """Write down for a worker that it is no more; unless someone else is at the run by now."""
+    """Write down for a worker that it is no more; unless the run is done, or someone else is at it by now."""
+    from wane.lab.checkpoint import CheckpointError
+    from wane.lab.store import statuses
+
+    if any(status.state == "done" for status in statuses(place).values()):
+        return Outcome("done")
     try:
         if "://" in place:
             from wane.lab.engines.mirror import mirrored
 
             with mirrored(place, files=()) as (folder, _):
-                _write_failure(folder, sentence)
-        else:
-            with held(Path(place)):
-                if (Path(place) / "summary.json").exists():
-                    return Outcome("done")
-                _write_failure(Path(place), sentence)
+                return _write_failure(folder, sentence)
+        with held(Path(place)):
+            return _write_failure(Path(place), sentence)
     except HeldError as error:
         return Outcome("held", str(error))
-    return Outcome("failed", sentence)
+    except CheckpointError as error:
+        return Outcome("failed", f"{sentence}; {error}")
 
 
 def _attempt(

@@ -1,0 +1,217 @@
+"""The run store: what is in it, here and on a server; and runs that are mirrored there."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from importlib.util import find_spec
+from pathlib import Path
+
+import polars as pl
+import pytest
+from lab.sweep_problem import LONG, all_results, alone, planned
+from lab.tiny_problem import results
+
+import wane.lab.engines.mirror as mirror_module
+from wane.lab.config import ConfigError, to_toml
+from wane.lab.engines import Options, Outcome
+from wane.lab.engines.mirror import mirrored
+from wane.lab.engines.worker import carry_out, report_failure
+from wane.lab.lock import HeldError, held
+from wane.lab.store import load_runs, read_runs, statuses, write_config
+from wane.lab.sweep_run import plan_jobs, run_sweep
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """A run of every state."""
+    root = tmp_path_factory.mktemp("store")
+    runs = [*planned(root), *planned(root, {"learner": {"lr": 1e30}}, seed=[0]), *planned(root, seed=[7])]
+    for plan, job in list(zip(runs, plan_jobs(runs, root), strict=True))[:3]:
+        carry_out(job.settings, job.place)
+        assert plan.name == job.name
+    write_config(f"{root}/{runs[3].name}", to_toml(runs[3].config))
+    return root, runs
+
+
+def test_states(store):
+    root, runs = store
+    assert [statuses(root)[plan.name].state for plan in runs] == ["done", "done", "failed", "waiting"]
+    with held(root / runs[3].name):
+        status = statuses(root)[runs[3].name]
+        assert status.words(4) == f"running, 0 of 4 epochs, process {os.getpid()} on {os.uname().nodename}"
+    assert statuses(root)[runs[3].name].state == "waiting"
+
+
+def test_load_runs(store):
+    root, runs = store
+    frame = load_runs(root)
+    assert frame.columns[:3] == ["name", "state", "title"]
+    assert frame["name"].to_list() == sorted(plan.name for plan in runs)
+    rows = {row["name"]: row for row in frame.to_dicts()}
+    first = rows[runs[0].name]
+    summary = results(root / runs[0].name)["summary"]
+    assert first["state"] == "done"
+    assert first["title"] == "er"
+    assert first["learner.lr"] == 0.1
+    assert first["model.hidden"] == "[16]"
+    assert first["learner.trend"] is None
+    assert first["accuracy.forgetting"] == summary["metrics"]["accuracy"]["forgetting"]
+    assert rows[runs[2].name]["accuracy.average"] is None
+    assert frame.schema["seconds"] == pl.Float64
+    assert frame.schema["seed"] == pl.Int64
+
+
+def test_a_run_folder_itself_is_a_store_of_one(store):
+    root, runs = store
+    assert [run.name for run in read_runs(root / runs[0].name)] == [runs[0].name]
+
+
+def test_no_such_store_is_empty_and_an_unknown_protocol_an_error(tmp_path):
+    assert statuses(tmp_path / "nowhere") == {}
+    with pytest.raises((ConfigError, ValueError), match="nosuch"):
+        load_runs("nosuch://bucket/runs")
+
+
+# URLs: fsspec's memory store is one too
+
+
+@pytest.fixture
+def memory_store(monkeypatch):
+    import fsspec
+
+    monkeypatch.setattr(mirror_module, "SETTLE", 0.01)
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    fs.pseudo_dirs[:] = [""]
+    return fs
+
+
+def test_a_run_at_a_url_is_that_of_a_folder(memory_store, tmp_path):
+    runs = planned(tmp_path)
+    for job in plan_jobs(runs, "memory://runs"):
+        assert carry_out(job.settings, job.place) == Outcome("done")
+    memory_store.get("/runs", str(tmp_path / "copy"), recursive=True)
+    assert all_results(tmp_path / "copy", runs) == alone(runs, tmp_path / "alone")
+    assert load_runs("memory://runs")["state"].to_list() == ["done", "done"]
+    assert not [path for path in memory_store.find("/runs") if "lock" in path]
+
+
+def test_a_run_at_a_url_goes_on_from_what_was_copied(memory_store, tmp_path, monkeypatch):
+    """The machine dies after the last copy: another one begins with that."""
+    monkeypatch.setattr(mirror_module, "EVERY", 0.0)
+    plan = planned(tmp_path, *LONG, seed=[0])[0]
+    job = plan_jobs([plan], "memory://runs")[0]
+    copies, real = [], type(memory_store).put_file
+
+    def put_file(self, *arguments, **keywords):
+        real(self, *arguments, **keywords)
+        copies.append(arguments[1])
+        if copies.count("/runs/" + plan.name + "/checkpoint.pt") == 3:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as dying:
+        dying.setattr(type(memory_store), "put_file", put_file)
+        with pytest.raises(KeyboardInterrupt):
+            carry_out(job.settings, job.place)
+    assert statuses("memory://runs")[plan.name].state == "stopped"
+    assert statuses("memory://runs")[plan.name].epochs == 3
+    assert carry_out(job.settings, job.place) == Outcome("done")
+    memory_store.get("/runs", str(tmp_path / "copy"), recursive=True)
+    assert "going on after 3 of 60 epochs" in (tmp_path / "copy" / plan.name / "log.txt").read_text()
+    assert all_results(tmp_path / "copy", [plan]) == alone([plan], tmp_path / "alone")
+
+
+def test_the_lock_at_a_url(memory_store, monkeypatch):
+    with mirrored("memory://runs/a"):
+        assert mirror_module.object_owner(memory_store, "/runs/a/lock.json")[0].pid == os.getpid()
+        with pytest.raises(HeldError, match="memory://runs/a is being run by process"), mirrored("memory://runs/a"):
+            pass
+        monkeypatch.setattr(mirror_module, "STALE", -1.0)
+        assert mirror_module.object_owner(memory_store, "/runs/a/lock.json") is None
+
+
+def test_a_failure_at_a_url(memory_store, tmp_path):
+    plan = planned(tmp_path, {"learner": {"lr": 1e30}})[0]
+    job = plan_jobs([plan], "memory://runs")[0]
+    write_config(job.place, to_toml(plan.config))
+    first = carry_out(job.settings, job.place)
+    assert first.state == "failed"
+    assert statuses("memory://runs")[plan.name].note == first.note
+    assert b"DivergedError" in memory_store.cat_file(f"/runs/{plan.name}/log.txt")
+    assert report_failure(job.place, "another reason").state == "failed"
+    assert statuses("memory://runs")[plan.name].note == "another reason"
+    good = planned(tmp_path)[0]
+    assert statuses("memory://runs").keys() == {plan.name}
+    assert good.name not in statuses("memory://runs")
+
+
+# a real server
+
+
+@pytest.fixture
+def bucket(free_port, monkeypatch):
+    """An S3 server of moto's on this machine; `WANE_MOTO_SERVER` names one of another environment."""
+    pytest.importorskip("s3fs")
+    server = os.environ.get("WANE_MOTO_SERVER") or shutil.which("moto_server", path=str(Path(sys.executable).parent))
+    if server is None or (find_spec("moto") is None and "WANE_MOTO_SERVER" not in os.environ):
+        pytest.skip("needs moto[server]")
+    url = f"http://127.0.0.1:{free_port}"
+    for name, value in {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1",
+                        "AWS_ENDPOINT_URL": url, "FSSPEC_S3_ENDPOINT_URL": url}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    process = subprocess.Popen([server, "-H", "127.0.0.1", "-p", str(free_port)], stderr=subprocess.DEVNULL)
+    for _ in range(200):
+        try:
+            urllib.request.urlopen(url)
+            break
+        except OSError:
+            time.sleep(0.1)
+    import s3fs
+
+    s3fs.S3FileSystem.clear_instance_cache()
+    fs = s3fs.S3FileSystem(endpoint_url=url)
+    fs.mkdir("lab")
+    yield fs
+    process.kill()
+    process.wait()
+    s3fs.S3FileSystem.clear_instance_cache()
+
+
+WORKER = """
+import json, sys
+from wane.lab.engines import mirror
+from wane.lab.engines.worker import carry_out
+
+mirror.EVERY = 0.0
+carry_out(json.loads(sys.argv[1]), sys.argv[2], threads=1)
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_on_a_real_s3_server(bucket, tmp_path):
+    """A worker is killed in the middle; a sweep somewhere else then goes on from the store."""
+    runs = [*planned(tmp_path, *LONG, seed=[0]), *planned(tmp_path, seed=[1])]
+    job = plan_jobs(runs, "s3://lab/runs")[0]
+    write_config(job.place, to_toml(runs[0].config))
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, json.dumps(job.settings), job.place])
+    until = time.monotonic() + 120
+    while not bucket.exists(f"lab/runs/{job.name}/checkpoint.previous.pt") and time.monotonic() < until:
+        bucket.invalidate_cache()
+        time.sleep(0.1)
+    status = statuses("s3://lab/runs")[job.name]
+    assert (status.state, status.note) == ("running", f"process {worker.pid} on {os.uname().nodename}")
+    assert carry_out(job.settings, job.place).state == "held"
+    worker.kill()
+    worker.wait()
+    assert statuses("s3://lab/runs")[job.name].state == "stopped"
+    ended = run_sweep(runs, "s3://lab/runs", options=Options(cpus=1))
+    assert ended == {plan.name: Outcome("done") for plan in runs}
+    bucket.invalidate_cache()
+    bucket.get("lab/runs", str(tmp_path / "copy"), recursive=True)
+    assert "going on after" in (tmp_path / "copy" / job.name / "log.txt").read_text()
+    assert all_results(tmp_path / "copy", runs) == alone(runs, tmp_path / "alone")
+    assert load_runs("s3://lab/runs")["state"].to_list() == ["done", "done"]
