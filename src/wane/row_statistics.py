@@ -21,7 +21,7 @@ from torch import Tensor
 #: Rows x classes worked on at a time and thread: 1 MiB of float32, which stays in the second-level cache.
 CHUNK_ELEMENTS = 2**18
 #: Inputs from here on repay the seconds that the first call of the compiled kernel costs.
-COMPILE_ELEMENTS = 2**23
+COMPILE_ELEMENTS = 2**22
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def plain(logits: Tensor, labels: Tensor) -> RowStatistics:
     label = z.gather(1, labels[:, None])
     top = z.amax(1, keepdim=True)
     # A compiled sum adds one after the other: over many classes float32 would lose digits, float64 costs nothing then.
-    wide = z.dtype if z.shape[1] <= 512 else torch.float64
+    wide = z.dtype if z.shape[1] <= 1024 else torch.float64
     log_sum = (z - top).exp().sum(1, dtype=wide).to(z.dtype).log()
     above = (z > label).to(z.dtype).sum(1)
     return RowStatistics(top[:, 0], (label - top)[:, 0], log_sum, above)
