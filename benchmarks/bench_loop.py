@@ -16,13 +16,16 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.timing import table
+from wane import ClassMetrics, History, LossWeights, TrendSampler, signals
 from wane.lab.config import build_config
 from wane.lab.evaluation import BATCH, record_split
 from wane.lab.loop import make_scene, train_epoch
 from wane.lab.progress import Progress
 from wane.lab.state import Position, build_state, make_optimiser
+from wane.lab.steps import weighted_mean
 from wane.models import resnet18
 from wane.streams import ClassIncremental, from_arrays
+from wane.weighting import weight_statistics
 
 ROWS = 1280  # of a task: 10 to 40 steps an epoch
 
@@ -64,6 +67,30 @@ def cpu(function):
     start = time.process_time()
     function()
     return time.process_time() - start
+
+
+def intervention_cost(batch, run, stream):
+    """CPU seconds a step that weights and trend add, each part timed by itself: far below the noise of a whole step."""
+    state = run[1]
+    logits, labels = torch.randn(batch, 100), torch.randint(100, (batch,))
+    scored, losses, weigh = signals(logits, labels), torch.rand(2 * batch), LossWeights("log_tlr")
+    history = History(stream.class_to_task.numpy())
+    for epoch in range(10):
+        metrics = ClassMetrics(100)
+        metrics.update(torch.randn(2000, 100), torch.arange(2000) % 100)
+        history.record(metrics, step=epoch, task=1, split="replay")
+    trend, generator = TrendSampler("log_tlr", window=10), torch.Generator().manual_seed(0)
+    p = trend.probabilities(history)
+    each = {
+        "weights": lambda: weight_statistics(weigh(scored)),
+        "weighted mean": lambda: weighted_mean(losses, weigh(scored)),
+        "draw": lambda: state.memory.draw(batch, generator=generator, class_probabilities=p),
+        "uniform draw": lambda: state.memory.draw(batch, generator=generator),
+    }
+    a_step = {name: min(cpu(lambda f=f: [f() for _ in range(50)]) for _ in range(9)) / 50 for name, f in each.items()}
+    an_epoch = min(cpu(lambda: [trend.probabilities(history) for _ in range(20)]) for _ in range(9)) / 20
+    steps = len(torch.split(stream[1].train, batch))
+    return a_step["weights"] + a_step["weighted mean"] + a_step["draw"] - a_step["uniform draw"] + an_epoch / steps
 
 
 def measure(width, batch, rounds, stream):
@@ -110,6 +137,7 @@ def measure(width, batch, rounds, stream):
         f"width {width}, {batch}+{batch}",
         *(f"{ratio(a, b):.3f}" for a, b in (
             ("wane", "bare nhwc"), ("wane", "bare nchw"), ("wane + both", "wane"), ("wane eval", "bare eval"))),
+        f"{1 + intervention_cost(batch, plain, stream) * len(sizes) / statistics.median(times['wane'][1:]):.4f}",
     ]  # fmt: skip
 
 
@@ -129,6 +157,7 @@ def main():
         "epoch / bare NCHW",
         "weights + trend / without",
         "evaluation / bare forward",
+        "1 + cost of weights and trend / step",
     ]
     table(f"The loop, CPU time, {options.threads} thread(s)", header, rows)
 
