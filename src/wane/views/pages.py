@@ -4,11 +4,10 @@ import math
 import os
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from wane.comparison import AGREE, EVIDENCE, FEWEST, VERDICTS, Comparison
 from wane.files import write_page
 from wane.sample_signals import SIGNALS
+from wane.views.page_template import page_templates
 from wane.views.sentences import sentences
 from wane.views.tables import SHOWN, percent
 
@@ -25,13 +24,7 @@ def comparison_page(comparison: Comparison, *, before: str = "before", after: st
     >>> page.count("<h2"), "http:" in page, "<script" in page
     (6, False, False)
     """
-    environment = Environment(
-        loader=PackageLoader("wane.views"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_templates()
     environment.filters |= {"percent": percent, "number": _number, "signed": _signed, "ratio": _ratio}
     return environment.get_template("compare.html").render(
         c=comparison, sentences=sentences(comparison), before=before, after=after, direction=direction,

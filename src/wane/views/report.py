@@ -10,12 +10,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wane.files import write_page
 from wane.lab.folder import RunFolder
 from wane.sample_signals import SIGNALS
+from wane.views.page_template import page_templates
 from wane.views.palette import DARK, LIGHT, SEQUENTIAL, TASKS
 from wane.views.report_data import MEASURES, Method, methods, prepare, summaries, summary_rows
 from wane.views.report_pack import script_json
@@ -54,14 +54,7 @@ def report_page(runs: Sequence[RunFolder], *, title: str | None = None, most_byt
         "tasks": TASKS, "sequential": SEQUENTIAL, "runs": prepared,
     }  # fmt: skip
     scripts = [*(_vendored(name) for name in ("d3.min.js", "plot.umd.min.js")), _template("report.js")]
-    environment = Environment(
-        loader=PackageLoader("wane.views"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html").render(
+    return page_templates().get_template("report.html").render(
         title=title or _title(runs, groups), runs=prepared, groups=groups, left_out=left_out, measures=list(MEASURES),
         first=prepared[0], signals=SIGNALS, light=LIGHT, dark=DARK, by_run=len(runs) <= FEW_RUNS,
         summary=data["summary"], style=Markup(_template("report.css")), scripts=[Markup(text) for text in scripts],

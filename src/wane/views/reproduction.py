@@ -6,14 +6,13 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
 from wane.lab.checkpoint import write_atomically
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import Planned, fingerprint, method_title
 from wane.views.claims import CLAIMS, Judged, judge
 from wane.views.diagnostics import diagnose
 from wane.views.figures import draw_figure, save_figure
+from wane.views.page_template import page_templates
 from wane.views.run_table_formats import FORMATS
 from wane.views.run_tables import run_table
 
@@ -63,11 +62,11 @@ def reproduction_page(
     judged: Sequence[Judged], figures: dict[str, list[str]], tables: dict[str, str], *, done: int, planned: int
 ) -> str:
     """The page: each claim beside the measured value and its verdict, then the tables and figures."""
-    environment = Environment(loader=PackageLoader("wane.views"), autoescape=True, undefined=StrictUndefined,
-                              trim_blocks=True, lstrip_blocks=True)  # fmt: skip
     counts = {v: sum(j.verdict == v for j in judged) for v in ("holds", "does not hold", "cannot tell")}
-    return environment.get_template("reproduction.html").render(
-        judged=judged, figures=figures, tables=tables, done=done, planned=planned, counts=counts
+    return (
+        page_templates()
+        .get_template("reproduction.html")
+        .render(judged=judged, figures=figures, tables=tables, done=done, planned=planned, counts=counts)
     )
 
 
