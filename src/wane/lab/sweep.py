@@ -70,14 +70,16 @@ def expand(
 
 
 def fingerprint(config: Config) -> str:
-    """Ten hex digits of everything that the result depends on; not of names, places, or what is merely recorded.
+    """Ten hex digits of everything that the result depends on; not of names or places.
 
     >>> from wane.lab.config import build_config
     >>> a, b = build_config({"recipe": "x"}), build_config({"data": {"root": "/data"}})
     >>> fingerprint(a) == fingerprint(b) != fingerprint(build_config({"seed": 1}))
     True
     """
-    settings = config.model_dump(mode="json", exclude={"recipe": True, "device": True, "data": {"root"}})
+    left_out: Any = {"recipe": True, "device": True, "data": {"root"}}
+    # without what is not set, so that an option added to wane later leaves the names of older runs alone
+    settings = config.model_dump(mode="json", exclude=left_out, exclude_none=True)
     if config.learner.trend is not None:  # the trend decides the draw; what it replaces has no effect
         settings["memory"] |= {"draw": "", "scope": ""}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
