@@ -6,7 +6,8 @@ from views.hand_made import made_history, write_run
 
 from wane.lab.config import build_config
 from wane.lab.sweep import Planned
-from wane.views.claims import CLAIMS, judge
+from wane.views.claims import judge
+from wane.views.paper_claims import CLAIMS
 from wane.views.reproduction import write_reproduction
 
 
@@ -78,13 +79,23 @@ def test_files_and_page(tmp_path):
             plans.append((Planned(name, build_config(run.config.model_dump(), {"recipe": "table2-small"})), run))
     out = tmp_path / "out"
     planned, runs = [p for p, _ in plans], [r for _, r in plans]
-    page = write_reproduction(["diagnostics", "table2"], planned, runs, out)
+    page = write_reproduction({"diagnostics": planned, "table2": planned}, runs, out)
     names = {path.name for path in out.iterdir()}
-    assert {"diagnostics.json", "table2.txt", "table2.csv", "table2.md", "table2.tex", "trajectories.png"} <= names
+    assert {
+        "diagnostics_cifar100.json",
+        "table2.txt",
+        "table2.csv",
+        "table2.md",
+        "table2.tex",
+        "trajectories_cifar100.png",
+        "claims.md",
+        "questions.md",
+        "questions.csv",
+    } <= names
     text = page.read_text()
     assert "6 of 6 planned runs" in text
     assert "Log-TLR trend sampling gives less forgetting than ER" in text
     assert "http:" not in text
     assert "https:" not in text
     with pytest.raises(ValueError, match="none of the 6 runs is done"):
-        write_reproduction(["table2"], planned, [], out)
+        write_reproduction({"table2": planned}, [], out)

@@ -1,7 +1,8 @@
-"""The paper's claims, each as a number with an interval over seeds, and the verdict that the interval allows.
+"""A claim as a number with an interval over seeds, and the verdict that the interval allows.
 
 A claim is that some number is above zero (or above a bound). It *holds* if the whole 95 % interval is, *does not hold*
-if the whole interval is below, and we *cannot tell* otherwise, or with fewer than two seeds.
+if the whole interval is below, and we *cannot tell* otherwise, or with fewer than two seeds. The paper's own are listed
+in `wane.views.paper_claims`.
 """
 
 from __future__ import annotations
@@ -10,20 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import polars as pl
-
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
-from wane.sample_signals import SIGNALS
-from wane.views.diagnostics import at_level, changes, observations, transition_width
 from wane.views.run_tables import Interval, measures, paired
 
-__all__ = ["CLAIMS", "VERDICTS", "Claim", "Judged", "judge", "verdict_of"]
+__all__ = ["VERDICTS", "Claim", "Judged", "better", "by_seed_of", "judge", "judged_markdown", "of_er", "verdict_of"]
 
 VERDICTS = ("holds", "does not hold", "cannot tell")
 Numbers = Mapping[int, float]  # by seed
-CONTINUOUS = ("tlr", "log_tlr", "rtlr", "cm", "nkl", "ctl")
 
 
 @dataclass(frozen=True)
@@ -72,12 +67,30 @@ def verdict_of(interval: Interval) -> str:
     return "holds" if interval.low > 0 else "does not hold" if interval.high < 0 else "cannot tell"
 
 
+def judged_markdown(judged: Sequence[Judged]) -> str:
+    """A table: what the paper says, what was measured, and the verdict."""
+    lines = [
+        "| claim | where | data | the paper | measured: mean [95 % interval], seeds | verdict |",
+        "|:--|:--|:--|:--|:--|:--|",
+    ]
+    for claim, data, parts, verdict in judged:
+        shown = []
+        for name, part in parts.items():
+            around = "" if part.low is None else f" [{part.low:+.2f}, {part.high:+.2f}]"
+            number = "no runs" if part.difference is None else f"{part.difference:+.2f}{around}, n = {part.n}"
+            shown.append((f"{name}: " if len(parts) > 1 else "") + number.replace("-", "−"))
+        measured = "<br>".join([*shown, f"({claim.unit})"]) if shown else "no runs"
+        lines.append(f"| {claim.text} | {claim.where} | {data} | {claim.printed} | {measured} | **{verdict}** |")
+    return "\n".join(lines) + "\n"
+
+
 def _stands_for(data: str) -> str:
     """The demo's glyphs stand in for the paper's first data set: 100 classes, five tasks."""
     return "cifar100" if data == "glyphs" else data
 
 
-def _by_seed(runs: Sequence[RunFolder], method: str, measure: str) -> dict[int, float]:
+def by_seed_of(runs: Sequence[RunFolder], method: str, measure: str) -> dict[int, float]:
+    """A measure of every run of a method that is done, by its seed, in percent."""
     found = {}
     for run in runs:
         values = measures(run) if method_title(run.config) == method else None
@@ -86,118 +99,29 @@ def _by_seed(runs: Sequence[RunFolder], method: str, measure: str) -> dict[int, 
     return found
 
 
-def _better(measure: str, *pairs: tuple[str, str]) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
+def better(measure: str, *pairs: tuple[str, str]) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
     """Each pair's first method beats its second: higher accuracy, or lower forgetting."""
     sign = -1 if measure == "forgetting" else 1
 
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
         parts: dict[str, Numbers] = {}
         for better, worse in pairs:
-            a, b = _by_seed(runs, better, measure), _by_seed(runs, worse, measure)
+            a, b = by_seed_of(runs, better, measure), by_seed_of(runs, worse, measure)
             parts[f"{better} against {worse}"] = {seed: sign * (a[seed] - b[seed]) for seed in a if seed in b}
         return parts
 
     return numbers
 
 
-def _of_er(number: Callable[[RunFolder], dict[str, float]]) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
-    """A number of each ER run."""
+def of_er(number: Callable[[RunFolder], dict[str, float]]) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
+    """Numbers of each ER run whose history was kept."""
 
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
         parts: dict[str, dict[int, float]] = {}
         for run in runs:
-            if method_title(run.config) == "er":
+            if method_title(run.config) == "er" and (run.path / "history.parquet").exists():
                 for name, value in number(run).items():
                     parts.setdefault(name, {})[run.config.seed] = value
         return dict(parts)
 
     return numbers
-
-
-def _first_epoch_share(run: RunFolder) -> dict[str, float]:
-    """Of the fall of task 1's classes over task 2, how much comes in its first epoch: accuracy's share minus TLR's."""
-    share = {}
-    for signal in ("accuracy", "cm", "tlr"):
-        curve = run.history.by_task(signal)
-        before = curve.values[curve.task == 0, 0][-1]
-        after = curve.values[curve.task == 1, 0]
-        share[signal] = (before - after[0]) / (before - after.min())
-    return {f"accuracy against {s}": 100 * (share["accuracy"] - share[s]) for s in ("cm", "tlr")}
-
-
-def _whiskers(run: RunFolder) -> dict[str, float]:
-    from wane.views.diagnostics import box
-
-    moved = changes([run], around=transition_width([run])).filter(pl.col("phase") == "transition")
-    return {signal: box(moved[signal].to_numpy()).whisker_high for signal in SIGNALS if signal != "loss"}
-
-
-def _spread_at_zero(run: RunFolder) -> dict[str, float]:
-    zero = at_level(observations([run]), 0.0)
-    if len(zero) < 4:  # no quartiles to speak of
-        return {}
-    iqr = {s: float(np.subtract(*np.quantile(zero[s].to_numpy(), (0.75, 0.25)))) for s in ("cm", "tlr", "ctl", "nkl")}
-    return {f"{a} against {b}": iqr[a] - iqr[b] for a in ("cm", "tlr") for b in ("ctl", "nkl")}
-
-
-def _steadier(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
-    """How much further the accuracy trend's result moves over the windows than that of each continuous signal."""
-
-    def moves(signal: str) -> dict[int, float]:
-        windows = (3, 5, 10, 15, 20)
-        titles = [f"er, trend {signal}" + ("" if w == 10 else f" (window {w})") for w in windows]
-        columns = [_by_seed(runs, title, "accuracy") for title in titles]
-        common = set.intersection(*(set(column) for column in columns))
-        return {seed: max(c[seed] for c in columns) - min(c[seed] for c in columns) for seed in sorted(common)}
-
-    reference = moves("accuracy")
-    return {s: {k: reference[k] - v for k, v in moves(s).items() if k in reference}
-            for s in ("log_tlr", "loss", "nkl", "cm")}  # fmt: skip
-
-
-def _w(signal: str, kind: str) -> str:
-    return f"er, {kind} {signal}"
-
-
-CLAIMS: tuple[Claim, ...] = (
-    Claim("diagnostics", "cifar100", "4.2, Figure 1", "At the first boundary accuracy collapses within a few epochs, "
-          "CM and TLR decay over many: more of accuracy's fall comes in the first epoch", "no number", "points",
-          _of_er(_first_epoch_share)),
-    Claim("diagnostics", "cifar100", "4.2, Figure 2", "Accuracy's change at transitions has a whisker above 0.35",
-          "> 0.35", "above 0.35", _of_er(lambda run: {"accuracy": _whiskers(run)["accuracy"] - 0.35})),
-    Claim("diagnostics", "cifar100", "4.2, Figure 2", "Such jumps are absent for all continuous metrics: "
-          "their whiskers are shorter than accuracy's", "no number", "shorter by",
-          _of_er(lambda run: {s: (w := _whiskers(run))["accuracy"] - w[s] for s in CONTINUOUS})),
-    Claim("diagnostics", "cifar100", "4.2, Figure 3", "At 0 % accuracy CM and TLR stay spread while CTL and NKL are "
-          "concentrated: wider interquartile ranges", "CM 0.18, TLR 0.16; CTL 0.01, NKL 0.02", "wider by",
-          _of_er(_spread_at_zero)),
-    *(Claim("table1", data, "4.3, Table 1", "Log-TLR weights give less forgetting than ER", gain, "points",
-            _better("forgetting", (_w("log_tlr", "weights"), "er")))
-      for data, gain in (("cifar100", "1.28"), ("tiny_imagenet", "1.60"))),
-    Claim("table1", "cifar100", "4.3, Table 1", "Log-TLR weights give higher accuracy than ER", "0.65", "points",
-          _better("accuracy", (_w("log_tlr", "weights"), "er"))),
-    Claim("table1", "cifar100", "4.3", "All continuous variants outperform ER (Table 1 itself says otherwise of three)",
-          "0.65 to -0.91", "points", _better("accuracy", *((_w(s, "weights"), "er") for s in CONTINUOUS))),
-    Claim("table1", "cifar100", "4.3", "Accuracy weights do not outperform ER", "1.12", "points",
-          _better("accuracy", ("er", _w("accuracy", "weights")))),
-    *(Claim("table2", data, "4.4, Table 2", "Log-TLR trend sampling gives less forgetting than ER", gain, "points",
-            _better("forgetting", (_w("log_tlr", "trend"), "er")))
-      for data, gain in (("cifar100", "8.68"), ("tiny_imagenet", "7.72"))),
-    *(Claim("table2", data, "4.4, Table 2", "Log-TLR trend sampling gives higher accuracy than ER", gain, "points",
-            _better("accuracy", (_w("log_tlr", "trend"), "er")))
-      for data, gain in (("cifar100", "5.38"), ("tiny_imagenet", "1.07"))),
-    Claim("table2", "cifar100", "4.4", "All continuous trends substantially outperform the accuracy trend",
-          "-0.45 to 4.13", "points",
-          _better("accuracy", *((_w(s, "trend"), _w("accuracy", "trend")) for s in (*CONTINUOUS, "loss")))),
-    Claim("windows", "cifar100", "abstract, Figure 4", "At a window of 3 the Log-TLR trend beats the accuracy trend",
-          "6.28", "points", _better("accuracy", ("er, trend log_tlr (window 3)", "er, trend accuracy (window 3)"))),
-    Claim("windows", "cifar100", "Figure 4", "At a window of 3 every continuous signal beats the accuracy trend",
-          "5.0 to 6.35", "points", _better("accuracy", *((f"er, trend {s} (window 3)", "er, trend accuracy (window 3)")
-                                                         for s in ("log_tlr", "loss", "nkl", "cm")))),
-    Claim("windows", "cifar100", "Figure 4", "Continuous signals are stable across windows, accuracy is not",
-          "no number", "points less range", _steadier),
-    # What the paper does not ask: is it the trend, or the class-wise draw that comes with it?
-    *(Claim("table2", data, "control, not in the paper", "Log-TLR trend sampling beats a class-uniform draw",
-            "not measured", "points", _better("accuracy", (_w("log_tlr", "trend"), "er, class_uniform")))
-      for data in ("cifar100", "tiny_imagenet")),
-)  # fmt: skip

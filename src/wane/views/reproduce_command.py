@@ -13,7 +13,10 @@ __all__ = ["reproduce"]
 
 
 def reproduce(
-    part: Annotated[str, typer.Argument(help="diagnostics, table1, table2, windows or all.")] = "all",
+    part: Annotated[
+        str,
+        typer.Argument(help="diagnostics, table1, table2, controls, ablations, windows, windows_standardised or all."),
+    ] = "all",
     scale: Annotated[str, typer.Option(help="demo, small or paper.")] = "small",
     data: Annotated[
         list[str] | None, typer.Option(help="cifar100, tiny_imagenet; as often as needed; default: cifar100.")
@@ -46,11 +49,12 @@ def reproduce(
     if scale != "demo":  # the demo has its own data
         over["data.name"] = list(data or ["cifar100"])
     layers = tuple(parse_setting(text) for text in settings or [])
-    planned = [plan for name in parts for plan in expand(name, scale=scale, settings=layers, over=over)]
+    planned = {name: expand(name, scale=scale, settings=layers, over=over) for name in parts}
     if not only_show:
-        ended = run_sweep(planned, runs, engine=engine, options=Options(workers=workers))
+        together = [plan for plans in planned.values() for plan in plans]
+        ended = run_sweep(together, runs, engine=engine, options=Options(workers=workers))
         for name, outcome in ended.items():
             if outcome.state == "failed":
                 typer.echo(f"failed: {runs}/{name}: {outcome.note} (log.txt there)", err=True)
-    page = write_reproduction(parts, planned, find_runs(runs), out)
+    page = write_reproduction(planned, find_runs(runs), out)
     typer.echo(f"wrote {page}")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wane.lab.checkpoint import write_atomically
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import Planned, fingerprint, method_title
-from wane.views.claims import CLAIMS, Judged, judge
+from wane.views.claims import Judged, judge, judged_markdown
 from wane.views.diagnostics import diagnose
 from wane.views.figures import draw_figure, save_figure
 from wane.views.page_template import page_templates
+from wane.views.paper_claims import CLAIMS
+from wane.views.questions import Answer, answers, answers_csv, answers_markdown
 from wane.views.run_table_formats import FORMATS
 from wane.views.run_tables import run_table
 
@@ -23,75 +25,101 @@ PARTS = {
     "diagnostics": ("trajectories", "smoothness", "conditional", "heatmap", "draw", "flow"),
     "table1": (),
     "table2": (),
+    "controls": (),
+    "ablations": (),
     "windows": ("windows",),
+    "windows_standardised": ("windows",),
 }
 
 
-def write_reproduction(parts: Sequence[str], planned: Sequence[Planned], runs: Sequence[RunFolder], out: Path) -> Path:
+def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[RunFolder], out: Path) -> Path:
     """Write figures (PNG and PDF), tables (text, CSV, Markdown, LaTeX), the diagnostics and `reproduction.html`.
 
+    Also, as Markdown and CSV: `claims`, the paper's beside what was measured, and `questions`, which it leaves open.
+
     Args:
-        parts: keys of `PARTS`.
-        planned: the runs that belong to them.
+        planned: for each of `PARTS` that is wanted, the runs that belong to it.
         runs: the runs that are there; those that were planned count.
         out: a folder; made if it is not there.
     """
     out.mkdir(parents=True, exist_ok=True)
-    wanted = {fingerprint(plan.config) for plan in planned}
-    chosen = [run for run in runs if fingerprint(run.config) in wanted and run.summary is not None]
-    if not chosen:
+    chosen = {part: _planned(runs, plans) for part, plans in planned.items()}
+    wanted = {fingerprint(plan.config) for plans in planned.values() for plan in plans}
+    done = list({run.path: run for part in chosen.values() for run in part}.values())
+    if not done:
         raise ValueError(f"none of the {len(wanted)} runs is done: run them first, with `wane reproduce`")
     made: dict[str, list[str]] = {}
-    for part in parts:
-        made[part] = _figures(part, chosen, out)
+    for part, of_part in chosen.items():
+        made[part] = _figures(part, of_part, out)
         if part == "diagnostics":
-            numbers = json.dumps(diagnose(_diagnosed(chosen)).to_json(), indent=2, allow_nan=False)
-            write_atomically(out / "diagnostics.json", lambda file, text=numbers: file.write(text.encode()))
-        else:
+            for data, diagnosed in _diagnosed(of_part).items():
+                numbers = json.dumps(diagnose(diagnosed).to_json(), indent=2, allow_nan=False)
+                _write(out / f"diagnostics_{data}.json", numbers)
+        elif of_part:
             for suffix, form in (("txt", "text"), ("csv", "csv"), ("md", "markdown"), ("tex", "latex")):
-                text = FORMATS[form](run_table(part, _of_recipe(part, planned, chosen)))
-                write_atomically(out / f"{part}.{suffix}", lambda file, text=text: file.write(text.encode()))
-    judged = [judge(claim, chosen) for claim in CLAIMS if claim.recipe in parts]
-    page = reproduction_page(judged, made, {p: (out / f"{p}.txt").read_text() for p in parts if p != "diagnostics"},
-                             done=len(chosen), planned=len(wanted))  # fmt: skip
-    write_atomically(out / "reproduction.html", lambda file: file.write(page.encode()))
+                _write(out / f"{part}.{suffix}", FORMATS[form](run_table(part, of_part)))
+    judged = [judge(claim, chosen[claim.recipe]) for claim in CLAIMS if claim.recipe in chosen]
+    answered = answers(done)
+    _write(out / "claims.md", judged_markdown(judged))
+    _write(out / "questions.md", answers_markdown(answered))
+    _write(out / "questions.csv", answers_csv(answered))
+    tables = {part: (out / f"{part}.txt").read_text(encoding="utf-8") for part in chosen
+              if part != "diagnostics" and chosen[part]}  # fmt: skip
+    page = reproduction_page(judged, answered, made, tables, done=len(done), planned=len(wanted))
+    _write(out / "reproduction.html", page)
     return out / "reproduction.html"
 
 
 def reproduction_page(
-    judged: Sequence[Judged], figures: dict[str, list[str]], tables: dict[str, str], *, done: int, planned: int
+    judged: Sequence[Judged],
+    answered: Sequence[Answer],
+    figures: dict[str, list[str]],
+    tables: dict[str, str],
+    *,
+    done: int,
+    planned: int,
 ) -> str:
-    """The page: each claim beside the measured value and its verdict, then the tables and figures."""
+    """The page: each claim beside the measured value and its verdict, the open questions, the tables and figures."""
     counts = {v: sum(j.verdict == v for j in judged) for v in ("holds", "does not hold", "cannot tell")}
     return (
         page_templates()
         .get_template("reproduction.html")
-        .render(judged=judged, figures=figures, tables=tables, done=done, planned=planned, counts=counts)
+        .render(
+            judged=judged, answered=answered, figures=figures, tables=tables, done=done, planned=planned, counts=counts
+        )
     )
 
 
 def _figures(part: str, runs: Sequence[RunFolder], out: Path) -> list[str]:
+    """Draw what can be drawn of these runs; the names of the files, without suffix."""
     made = []
     for name in PARTS[part]:
-        chosen = _diagnosed(runs) if part == "diagnostics" else runs
-        try:
-            figure = draw_figure(name, chosen)
-        except ValueError:
-            continue  # nothing of that kind was recorded in these runs; the page lists what is there
-        for suffix in ("png", "pdf"):
-            save_figure(figure, out / f"{name}.{suffix}")
-        made.append(name)
+        groups = _diagnosed(runs) if part == "diagnostics" else {"": runs}
+        for data, group in groups.items():
+            stem = f"{name}_{data}" if data else part
+            try:
+                figure = draw_figure(name, group)
+            except ValueError:
+                continue  # nothing of that kind was recorded in these runs; the page lists what is there
+            for suffix in ("png", "pdf"):
+                save_figure(figure, out / f"{stem}.{suffix}")
+            made.append(stem)
     return made
 
 
-def _diagnosed(runs: Sequence[RunFolder]) -> list[RunFolder]:
-    """The runs of the paper's section 4.2: plain ER on its first data set, with samples and flow where recorded."""
-    plain = [run for run in runs if method_title(run.config) == "er"]
-    first = plain[0].config.data.name if plain else ""
-    rich = [run for run in plain if run.config.data.name == first and run.config.record.flow]
-    return rich or [run for run in plain if run.config.data.name == first]
+def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned]) -> list[RunFolder]:
+    wanted = {fingerprint(plan.config) for plan in plans}
+    return [run for run in runs if fingerprint(run.config) in wanted and run.summary is not None]
 
 
-def _of_recipe(part: str, planned: Sequence[Planned], runs: Sequence[RunFolder]) -> list[RunFolder]:
-    wanted = {fingerprint(plan.config) for plan in planned if plan.config.recipe.startswith(part)}
-    return [run for run in runs if fingerprint(run.config) in wanted]
+def _diagnosed(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
+    """The runs of the paper's section 4.2 by data set: plain ER, with a history to look at."""
+    plain: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        if method_title(run.config) == "er" and (run.path / "history.parquet").exists():
+            plain.setdefault(Path(run.config.data.name).name, []).append(run)
+    return plain
+
+
+def _write(path: Path, text: str) -> None:
+    write_atomically(path, lambda file: file.write(text.encode()))
