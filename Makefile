@@ -5,13 +5,14 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-slow lint bench docs clean
+.PHONY: help setup demo test test-slow lint bench docs results clean
 help:
 	@echo "make demo       see wane at work, on embedded data"
 	@echo "make test       the tests (under five minutes on two cores)"
 	@echo "make test-slow  kills, browser, real data: what takes longer"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      what is fast, as ratios"
+	@echo "make results    the tables and figures of the evidence, from the runs kept in results/runs"
 	@echo "make docs       build the documentation into site/"
 
 setup: $(READY)
@@ -41,6 +42,9 @@ lint: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+results: setup
+	$(BIN)/wane reproduce all --only-show --scale small --data cifar100 --data tiny_imagenet --runs results/runs --out results
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,4 +1,4 @@
-"""The commands of the lab: run, runs, recipes, data. `wane.cli` registers them; imports wait until one is called."""
+"""The commands of the lab; `wane.cli` registers them. Imports wait until one is called."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["data", "recipes", "run", "runs"]
+__all__ = ["archive", "data", "recipes", "run", "runs"]
 
 Settings = Annotated[
     list[str] | None,
@@ -70,7 +70,8 @@ def runs(
         raise ValueError(f"there is no folder {root}: give the one that your runs are in")
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("run", "recipe", "seed", "state", "accuracy", "forgetting", "retention", "plasticity", "seconds"):
-        table.add_column(name, justify="left" if name in ("run", "recipe", "state") else "right", overflow="fold")
+        words = name in ("run", "recipe", "state")
+        table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for run in read_runs(root):
         config, summary = run.config, run.summary
         accuracy = summary["metrics"]["accuracy"] if summary else {}
@@ -79,6 +80,23 @@ def runs(
         seconds = f"{summary['seconds']:.0f}" if summary else ""
         table.add_row(run.name, config.recipe, str(config.seed), state, *numbers, seconds)
     _print(table if table.row_count else f"no runs below {root}")
+
+
+def archive(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Run folders, or folders that hold some.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to: a folder for each run below it.")],
+    history: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RECIPE", help="Keep the histories of this recipe's runs, or of a method's; repeatable."),
+    ] = None,
+) -> None:
+    """Copy the small files of finished runs, without checkpoints: enough for every table, and to share."""
+    from wane.lab.archive import archive as copy_small
+    from wane.lab.folder import find_runs
+
+    written = copy_small(find_runs(*runs), out, histories=history or ())
+    size = sum(file.stat().st_size for folder in written for file in folder.iterdir())
+    typer.echo(f"kept {len(written)} runs in {out} ({size / 1e6:.1f} MB)", err=True)
 
 
 def recipes() -> None:
@@ -139,6 +157,6 @@ def _print(*parts: Any) -> None:
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = max(console.width, 120)
+        console.width = 1000  # into a file or a pipe: a line is a line
     for part in parts:
         console.print(part, markup=False, soft_wrap=isinstance(part, str))

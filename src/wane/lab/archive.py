@@ -1,0 +1,45 @@
+"""The small part of finished runs: what tables and figures need, without checkpoints. No torch here."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from wane.lab.folder import RunFolder
+from wane.lab.sweep import method_title
+
+__all__ = ["archive"]
+
+#: Of every run: what it was, how it ended, what it replayed. A few kilobytes.
+ALWAYS = ("config.toml", "summary.json", "replay.parquet", "recovery.parquet")
+#: Of the runs that are to be looked at epoch by epoch.
+DETAILS = ("history.parquet", "flow.npz")
+
+
+def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] = ()) -> list[Path]:
+    """Copy the small files of every finished run to a folder of the same name below `out`.
+
+    Every view takes the copies for runs, as far as their files go: tables need no history.
+
+    Args:
+        runs: from `find_runs`; those that are not done are passed over.
+        out: made if it is not there; what is there already is written over.
+        histories: recipes (such as "diagnostics", at any scale) or methods (such as "er, class_uniform") whose runs
+            keep their history and flow too.
+    """
+    written = []
+    for run in runs:
+        if run.summary is None:
+            continue
+        recipe = run.config.recipe.rpartition("-")[0] or run.config.recipe
+        wanted = ALWAYS + (DETAILS if {recipe, method_title(run.config)} & set(histories) else ())
+        folder = out / run.name
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in wanted:
+            if (run.path / name).exists():
+                shutil.copyfile(run.path / name, folder / name)
+        written.append(folder)
+    if not written:
+        raise ValueError(f"none of {len(runs)} runs is done: there is nothing to keep yet")
+    return written
