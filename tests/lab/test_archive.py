@@ -8,7 +8,6 @@ from wane.lab.archive import archive
 from wane.lab.folder import find_runs
 from wane.views.run_tables import run_table
 
-
 ROWS = [[0.8, 0.7, np.nan, np.nan]] * 2 + [[0.1, 0.0, 0.5, 0.6]] * 2
 
 
