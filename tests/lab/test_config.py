@@ -266,3 +266,13 @@ def test_configs_and_recipes_load_without_torch():
     code = "import sys, wane.lab.recipes as r; r.load_recipe('diagnostics'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_a_sweep_of_chosen_variants_only():
+    from wane.lab.sweep import expand
+
+    some = expand("table2", scale="small", only=["ER", "Log-TLR"])
+    assert {run.variant for run in some} == {"ER", "Log-TLR"}
+    assert {run.name for run in some} <= {run.name for run in expand("table2", scale="small")}
+    with pytest.raises(ValueError, match="unknown variant of table2 'LogTLR'; did you mean 'Log-TLR'"):
+        expand("table2", only=["LogTLR"])

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from wane.lab.config import Config, ConfigError
 from wane.lab.recipes import load_recipe, recipe_settings
+from wane.registry import Registry
 
 __all__ = ["Planned", "expand", "fingerprint", "method_title", "run_name"]
 
@@ -36,10 +37,11 @@ def expand(
     scale: str | None = None,
     settings: tuple[dict[str, Any], ...] = (),
     over: dict[str, list[Any]] | None = None,
+    only: Sequence[str] = (),
 ) -> list[Planned]:
     """All runs of a sweep: the recipe's variants x its lists, with `over` in the place of lists of the same key.
 
-    `over` maps a dotted key to its values; `settings` go on top of everything.
+    `over` maps a dotted key to its values; `settings` go on top of everything; `only` names the variants to do.
 
     >>> len(expand("table1", scale="small"))  # 11 variants, 3 seeds
     33
@@ -53,6 +55,9 @@ def expand(
         for pattern, lists in described.get("variants", {"": {}}).items()
         for name, values in _variants_of(pattern, lists)
     }
+    if only:
+        known = Registry(f"variant of {recipe}", variants)
+        variants = {name: known[name] for name in only}
     lists = {**described.get("over", {}), **(over or {})}
     for key, values in lists.items():
         if not isinstance(values, list) or not values:

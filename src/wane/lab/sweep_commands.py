@@ -19,6 +19,9 @@ def sweep(
         list[str] | None,
         typer.Option(metavar="KEY=A,B,...", help="A run for each value, such as seed=0,1,2; as often as needed."),
     ] = None,
+    variant: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this row of the recipe's table; as often as needed.")
+    ] = None,
     out: Annotated[
         str, typer.Option(metavar="DIR", help="The run store: a folder, or a URL such as s3://...")
     ] = "runs",
@@ -40,7 +43,7 @@ def sweep(
     from wane.lab.sweep_run import parse_over, run_sweep
 
     layers = tuple(parse_setting(text) for text in settings or [])
-    planned = expand(recipe, scale=scale, settings=layers, over=parse_over(over or []))
+    planned = expand(recipe, scale=scale, settings=layers, over=parse_over(over or []), only=variant or ())
     if dry_run:
         found = statuses(out)
         for run in planned:
