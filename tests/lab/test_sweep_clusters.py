@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from lab.sweep_problem import LONG, all_results, alone, attempts, planned
@@ -84,9 +85,15 @@ def submitit_options(tmp_path):
     return Options(cpus=1, cluster="local", logs=str(tmp_path / "logs"))
 
 
-def test_slurms_code_path(submitit_options, tmp_path):
+@pytest.mark.parametrize(("array", "workers"), [(1000, None), (2, 2)])
+def test_slurms_code_path(array, workers, monkeypatch, submitit_options, tmp_path):
+    """All runs in one array; and, with a limit on workers, one array after the other."""
+    from wane.lab.engines import slurm
+
+    monkeypatch.setattr(slurm, "ARRAY", array)
+    options = replace(submitit_options, workers=workers)
     runs = [*planned(tmp_path), *planned(tmp_path, {"learner": {"lr": 1e30}}, seed=[0])]
-    ended = run_sweep(runs, tmp_path / "runs", engine="slurm", options=submitit_options)
+    ended = run_sweep(runs, tmp_path / "runs", engine="slurm", options=options)
     assert [ended[plan.name].state for plan in runs] == ["done", "done", "failed"]
     assert all_results(tmp_path / "runs", runs[:2]) == alone(runs[:2], tmp_path / "alone")
 

@@ -1,4 +1,4 @@
-"""Slurm, through submitit: one array job, a task of it for each run.
+"""Slurm, through submitit: array jobs, a task for each run.
 
 A task that nears its time limit, or is preempted, is queued again by submitit and goes on from its checkpoint. Jobs
 stay in the queue when the sweep is stopped: the same command waits for those that run and does none that is done.
@@ -20,6 +20,7 @@ from wane.lab.lock import STALE
 __all__ = ["run_all"]
 
 REQUEUES = 1000  # times that a job may hit its time limit
+ARRAY = 1000  # runs in one array job: Slurm refuses larger ones unless its MaxArraySize was raised
 
 
 class CarryOut:
@@ -35,7 +36,11 @@ class CarryOut:
 
 
 def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcome]]:
-    """Submit all jobs as one array, at most `options.workers` at a time."""
+    """Submit all jobs, in as many arrays as it takes.
+
+    With `options.workers` one array is submitted after the other, each with so many tasks at a time: Slurm has no limit
+    over several arrays.
+    """
     executor = submitit.AutoExecutor(
         options.logs, cluster=options.cluster or "slurm", slurm_max_num_timeout=REQUEUES, local_max_num_timeout=REQUEUES
     )
@@ -46,12 +51,21 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
         "cpus_per_task": cpus,
         "gpus_per_node": int(options.gpus) or None,
         "slurm_partition": options.partition,
-        "slurm_array_parallelism": options.workers or len(jobs),
+        "slurm_array_parallelism": options.workers or ARRAY,
     }
     executor.update_parameters(**{name: value for name, value in wanted.items() if value is not None})
-    with executor.batch():
-        submitted = [executor.submit(CarryOut(), job, cpus, options.retry_failed) for job in jobs]
-    waiting = dict(zip(submitted, jobs, strict=True))
+    arrays = [jobs[i : i + ARRAY] for i in range(0, len(jobs), ARRAY)]
+    for together in [[array] for array in arrays] if options.workers else [arrays]:
+        waiting: dict[submitit.Job[Any], Job] = {}
+        for array in together:
+            with executor.batch():
+                submitted = [executor.submit(CarryOut(), job, cpus, options.retry_failed) for job in array]
+            waiting |= zip(submitted, array, strict=True)
+        yield from _ended(waiting)
+
+
+def _ended(waiting: dict[submitit.Job[Any], Job]) -> Iterator[tuple[Job, Outcome]]:
+    """Each job as it ends."""
     while waiting:
         ended = [task for task in waiting if task.done()]
         for task in ended:
