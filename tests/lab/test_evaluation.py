@@ -10,7 +10,7 @@ from torch import nn
 import wane
 from wane.history import History
 from wane.lab.evaluation import BATCH, evaluate
-from wane.lab.run import run
+from wane.lab.run import reduced, run
 from wane.learners import ER, LEARNERS
 from wane.sample_signals import SIGNALS
 
@@ -244,3 +244,14 @@ def test_a_model_that_answers_the_same_is_evaluated_the_same(tmp_path):
     right = Constant()(wane_images(dataset.test.images, dataset)).argmax(1) == dataset.test.labels
     expected = [float(right[dataset.test.labels == c].double().mean()) for c in range(4)]
     assert frame.filter(step=24)["accuracy"].to_list() == pytest.approx(expected)
+
+
+def test_own_data_is_reduced_as_the_config_says(tmp_path):
+    dataset = tiny_dataset()
+    size = dataset.image_shape[1] // 2
+    config = tiny_config(data={"per_class": 6, "holdout": 2, "resolution": size, "padding": 1})
+    made = reduced(dataset, config)
+    assert torch.bincount(made.train.labels).tolist() == [4] * dataset.num_classes
+    assert torch.bincount(made.holdout.labels).tolist() == [2] * dataset.num_classes
+    assert made.image_shape[1:] == made.test.images.shape[2:] == (size, size)
+    assert reduced(made, tiny_config(data={"resolution": size})).image_shape == made.image_shape

@@ -21,6 +21,7 @@ from wane.views.figures import (
     heatmap,
     save_figure,
     smoothness,
+    tradeoff,
     trajectories,
     windows,
 )
@@ -142,6 +143,23 @@ def test_conditional_shows_few_observations_one_by_one(tmp_path):
     figure = conditional([write_run(tmp_path / "a", history=made_history(rows))], signals=("cm",), levels=(0.25,))
     assert not figure.axes[0].collections
     np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), default("cm", np.array([0.25, 0.25])))
+
+
+def test_tradeoff(tmp_path):
+    for seed, old in enumerate((0.4, 0.5)):
+        write_run(tmp_path / f"er-{seed}", [{"seed": seed}], matrix=matrix(old))
+    write_run(tmp_path / "loss", [{"learner": {"trend": {"signal": "loss"}}}], matrix=matrix(0.6))
+    write_run(tmp_path / "alone", [{"learner": {"name": "finetune"}}], matrix=matrix(0.0))  # no memory, no point
+    [axes] = tradeoff(find_runs(tmp_path)).axes
+    rings = {c.get_label(): c for c in axes.collections if not c.get_label().startswith("_")}
+    assert set(rings) == {"er", "er, trend loss"}
+    np.testing.assert_allclose(rings["er"].get_offsets(), [[85, 45]])  # learnt 80 and 90; kept 40 and 50
+    np.testing.assert_allclose(rings["er, trend loss"].get_offsets(), [[85, 60]])
+    assert to_hex(rings["er, trend loss"].get_edgecolor()[0]) == COLOURS["loss"].lower()
+    assert {"ER", "trend loss"} == {*texts_of(axes)}
+    assert axes.get_title(loc="left") == "cifar100, n = 1–2"
+    with pytest.raises(ValueError, match="of 1 runs, no two methods"):
+        tradeoff(find_runs(tmp_path / "loss"))
 
 
 def test_windows(tmp_path):
@@ -319,7 +337,7 @@ def test_files_are_written(run, tmp_path):
         save_figure(Figure(), tmp_path / "no" / "out.png")
 
 
-@pytest.mark.parametrize("name", [n for n in FIGURES if n != "windows"])
+@pytest.mark.parametrize("name", [n for n in FIGURES if n not in ("windows", "tradeoff")])
 def test_the_command(run, tmp_path, name):
     made = command("figure", name, run.path, "-o", tmp_path / "f.pdf")
     assert made.exit_code == 0, made.output

@@ -37,7 +37,7 @@ def run(
     Args:
         config: from `load_recipe`, or `build_config`.
         folder: the run folder itself; made if it is not there.
-        dataset: your own data, instead of `config.data.name`.
+        dataset: your own data, instead of `config.data.name`; `data.per_class` and the like hold.
         model: your own network, instead of `config.model`; it must be built the same way when the run goes on.
         progress: what is shown meanwhile; default: nothing.
     """
@@ -69,8 +69,7 @@ def run_held(
     if done is not None:
         return done
     (folder / "failed.json").unlink(missing_ok=True)  # of an attempt before
-    if dataset is None:
-        dataset = load_data(config)
+    dataset = load_data(config) if dataset is None else reduced(dataset, config)
     with progress or Shown(config.recipe, epochs_per_task=config.learner.epochs, quiet=True) as shown:
         state = train(config, dataset, folder, progress=shown, model=model)
     summary = summarise(config, state, dataset)
@@ -81,15 +80,27 @@ def run_held(
 
 def load_data(config: Config) -> Dataset:
     """The data set that the config names."""
-    from wane.streams import DATASETS, first_per_class, from_folder, load_dataset, with_holdout
+    from wane.streams import DATASETS, from_folder, load_dataset
 
     data = config.data
     if data.name not in DATASETS and Path(data.name).is_dir():
-        own = from_folder(Path(data.name), resolution=data.resolution, seed=config.seed)
-        own = first_per_class(own, data.per_class) if data.per_class else own
-        return with_holdout(own, data.holdout, seed=config.seed) if data.holdout else own
+        return reduced(from_folder(Path(data.name), resolution=data.resolution, seed=config.seed), config)
     return load_dataset(data.name, root=data.root, per_class=data.per_class, resolution=data.resolution,
                         holdout=data.holdout, seed=config.seed)  # fmt: skip
+
+
+def reduced(dataset: Dataset, config: Config) -> Dataset:
+    """A user's own data with fewer images a class, a holdout, and at a lower resolution, as far as the config says."""
+    from wane.streams import at_resolution, first_per_class, with_holdout
+
+    data = config.data
+    if data.per_class:
+        dataset = first_per_class(dataset, data.per_class)
+    if data.holdout:
+        dataset = with_holdout(dataset, data.holdout, seed=config.seed)
+    if data.resolution and dataset.image_shape[1:] != (data.resolution, data.resolution):
+        dataset = at_resolution(dataset, data.resolution)
+    return dataset
 
 
 def summarise(config: Config, state: State, dataset: Dataset) -> dict[str, Any]:

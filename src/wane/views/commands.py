@@ -27,7 +27,9 @@ Definition = Annotated[str | None, typer.Option("--forgetting", help="Its defini
 
 
 def figure(
-    name: Annotated[str, typer.Argument(help="trajectories, smoothness, conditional, windows, heatmap, draw or flow.")],
+    name: Annotated[
+        str, typer.Argument(help="trajectories, smoothness, conditional, windows, heatmap, draw, flow or tradeoff.")
+    ],
     runs: Runs,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Where to: .png, .pdf or .svg.")],
     method: Method = None,

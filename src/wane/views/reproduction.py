@@ -23,9 +23,9 @@ __all__ = ["PARTS", "reproduction_page", "write_reproduction"]
 #: What can be reproduced: the recipe of each part, and its figures.
 PARTS = {
     "diagnostics": ("trajectories", "smoothness", "conditional", "heatmap", "draw", "flow"),
-    "table1": (),
-    "table2": (),
-    "controls": (),
+    "table1": ("tradeoff",),
+    "table2": ("tradeoff",),
+    "controls": ("tradeoff",),
     "ablations": (),
     "windows": ("windows",),
     "windows_standardised": ("windows",),
@@ -96,7 +96,7 @@ def _figures(part: str, runs: Sequence[RunFolder], out: Path) -> list[str]:
     for name in PARTS[part]:
         groups = _diagnosed(runs) if part == "diagnostics" else {"": runs}
         for data, group in groups.items():
-            stem = f"{name}_{data}" if data else part
+            stem = f"{name}_{data or part}" if name != "windows" else part
             try:
                 figure = draw_figure(name, group)
             except ValueError:
