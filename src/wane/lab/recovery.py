@@ -38,9 +38,9 @@ __all__ = ["fine_tune", "record_recovery"]
 def record_recovery(state: State, config: Config, stream: ClassIncremental, task: Task) -> polars.DataFrame:
     """The recovery of every lost class, from the model as it is and the evaluation that was recorded last.
 
-    A row for each class, number of rows `beside` it, and step k of its fine-tune, k = 0 being before: step, task, class,
-    class_task, n (its test images), the eight signals *before*, beside, k, `recovered` (the class's accuracy) and
-    `taken` (the share of as many images of other seen classes that are answered with it).
+    A row for each class, number of rows `beside` it, and step k of its fine-tune, k = 0 being before: step, task,
+    class, class_task, n (its test images), the eight signals *before*, beside, k, `recovered` (the class's accuracy)
+    and `taken` (the share of as many images of other seen classes that are answered with it).
     """
     import polars as pl
 

@@ -13,7 +13,7 @@ __all__ = ["reproduce"]
 
 
 def reproduce(
-    part: Annotated[str, typer.Argument(help="diagnostics, table1, table2, windows or all.")] = "all",
+    part: Annotated[str, typer.Argument(help="diagnostics, table1, table2, windows, recovery or all.")] = "all",
     scale: Annotated[str, typer.Option(help="demo, small or paper.")] = "small",
     data: Annotated[
         list[str] | None, typer.Option(help="cifar100, tiny_imagenet; as often as needed; default: cifar100.")

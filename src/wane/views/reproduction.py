@@ -13,6 +13,7 @@ from wane.views.claims import CLAIMS, Judged, judge
 from wane.views.diagnostics import diagnose
 from wane.views.figures import draw_figure, save_figure
 from wane.views.page_template import page_templates
+from wane.views.recovery import recovery_table, recovery_text
 from wane.views.run_table_formats import FORMATS
 from wane.views.run_tables import run_table
 
@@ -24,6 +25,7 @@ PARTS = {
     "table1": (),
     "table2": (),
     "windows": ("windows",),
+    "recovery": ("recovery",),
 }
 
 
@@ -47,11 +49,14 @@ def write_reproduction(parts: Sequence[str], planned: Sequence[Planned], runs: S
         if part == "diagnostics":
             numbers = json.dumps(diagnose(_diagnosed(chosen)).to_json(), indent=2, allow_nan=False)
             write_atomically(out / "diagnostics.json", lambda file, text=numbers: file.write(text.encode()))
+        elif part == "recovery":
+            _write_recovery(_of_first_data(_of_recipe(part, planned, chosen)), out)
         else:
             for suffix, form in (("txt", "text"), ("csv", "csv"), ("md", "markdown"), ("tex", "latex")):
                 text = FORMATS[form](run_table(part, _of_recipe(part, planned, chosen)))
                 write_atomically(out / f"{part}.{suffix}", lambda file, text=text: file.write(text.encode()))
-    judged = [judge(claim, chosen) for claim in CLAIMS if claim.recipe in parts]
+    # of the claim's own recipe: another may have runs of the same method at other settings, such as a smaller memory
+    judged = [judge(claim, _of_recipe(claim.recipe, planned, chosen)) for claim in CLAIMS if claim.recipe in parts]
     page = reproduction_page(judged, made, {p: (out / f"{p}.txt").read_text() for p in parts if p != "diagnostics"},
                              done=len(chosen), planned=len(wanted))  # fmt: skip
     write_atomically(out / "reproduction.html", lambda file: file.write(page.encode()))
@@ -73,7 +78,7 @@ def reproduction_page(
 def _figures(part: str, runs: Sequence[RunFolder], out: Path) -> list[str]:
     made = []
     for name in PARTS[part]:
-        chosen = _diagnosed(runs) if part == "diagnostics" else runs
+        chosen = _diagnosed(runs) if part == "diagnostics" else _of_first_data(runs) if part == "recovery" else runs
         try:
             figure = draw_figure(name, chosen)
         except ValueError:
@@ -82,6 +87,23 @@ def _figures(part: str, runs: Sequence[RunFolder], out: Path) -> list[str]:
             save_figure(figure, out / f"{name}.{suffix}")
         made.append(name)
     return made
+
+
+def _write_recovery(runs: Sequence[RunFolder], out: Path) -> None:
+    """The correlations, as CSV and as text; where no class was lost, the text says so."""
+    try:
+        table = recovery_table(runs)
+    except ValueError as error:
+        text = f"{error}\n"
+    else:
+        text = recovery_text(table)
+        write_atomically(out / "recovery.csv", table.write_csv)
+    write_atomically(out / "recovery.txt", lambda file: file.write(text.encode()))
+
+
+def _of_first_data(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """The runs on the data set of the first one: classes of different ones are not thrown together."""
+    return [run for run in runs if run.config.data.name == runs[0].config.data.name]
 
 
 def _diagnosed(runs: Sequence[RunFolder]) -> list[RunFolder]:
