@@ -145,7 +145,7 @@ class Recovery(Section):
     steps: int = Field(default=20, ge=1)
     """Steps of plain SGD."""
     lr: float | None = Field(default=None, gt=0)
-    """Its learning rate; default: a hundredth of learner.lr (at a tenth one step makes the class the only answer)."""
+    """Its learning rate; default: a fiftieth of learner.lr (at a tenth one step can make the class the only answer)."""
     beside: tuple[NonNegativeInt, ...] = Field(default=(0,), min_length=1)
     """Rows of other classes from the memory beside them in each step; a fine-tune for each number, 0 is without."""
 

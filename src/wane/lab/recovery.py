@@ -117,7 +117,7 @@ def _curve(
     classes = competing_classes(config, stream, task)
     curve = []
     images = eval_batch(dataset.train.images, handful, **look)
-    lr = config.learner.lr / 100 if settings.lr is None else settings.lr
+    lr = config.learner.lr / 50 if settings.lr is None else settings.lr
     for tuned in fine_tune(state.learner, images, labels[handful], steps=settings.steps, lr=lr,
                            beside=replayed() if beside else None):  # fmt: skip
         with torch.inference_mode():
