@@ -61,6 +61,20 @@ def test_batch_norm_and_dropout_stand_still():
     assert all(torch.equal(value, state[name]) for name, value in learner.state_dict().items())
 
 
+class ByRule(Learner):
+    """Answers without its model."""
+
+    def predict(self, images):
+        return images.flatten(1)[:, :3]
+
+
+def test_a_learner_whose_answers_cannot_be_tuned_is_named():
+    tuning = fine_tune(ByRule(nn.Linear(4, 3), 3), torch.ones(2, 4), torch.tensor([0, 0]), steps=1, lr=0.1)
+    next(tuning)
+    with pytest.raises(ValueError, match=r"what ByRule predicts has no gradient.*leave record\.recovery out"):
+        next(tuning)
+
+
 def by_hand(learner, dataset, c, *, seed, seen):
     """The curve of a class alone, one image at a time."""
     generator = torch.Generator().manual_seed(int(np.random.SeedSequence([seed, c]).generate_state(1)[0]))

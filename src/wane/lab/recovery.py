@@ -79,7 +79,11 @@ def fine_tune(learner: Learner, images: Tensor, labels: Tensor, *, steps: int, l
     yield tuned
     for _ in range(steps):
         optimiser.zero_grad()
-        loss = F.cross_entropy(tuned.predict(images), labels)
+        logits = tuned.predict(images)
+        if not logits.requires_grad:
+            raise ValueError(f"what {type(learner).__name__} predicts has no gradient, so that it cannot be fine-tuned: "
+                             "leave record.recovery out for it")  # fmt: skip
+        loss = F.cross_entropy(logits, labels)
         if beside is not None:
             others, their_labels = next(beside)
             loss = loss + F.cross_entropy(tuned.predict(others), their_labels)

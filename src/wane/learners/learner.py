@@ -108,7 +108,7 @@ class Learner(nn.Module):
         return Observed(F.cross_entropy(logits, batch.labels, reduction="none"), logits)
 
     def predict(self, images: Tensor) -> Tensor:
-        """Logits for evaluation, in eval mode and without gradients. iCaRL, say, answers by nearest mean here."""
+        """Logits for evaluation, in eval mode (with gradients only for `record.recovery`). iCaRL answers by nearest mean."""
         logits: Tensor = self.model(images)
         return logits
 
