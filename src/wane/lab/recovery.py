@@ -81,7 +81,7 @@ def fine_tune(learner: Learner, images: Tensor, labels: Tensor, *, steps: int, l
         optimiser.zero_grad()
         logits = tuned.predict(images)
         if not logits.requires_grad:
-            raise ValueError(f"what {type(learner).__name__} predicts has no gradient, so that it cannot be fine-tuned: "
+            raise ValueError(f"what {type(learner).__name__} predicts has no gradient, so it cannot be fine-tuned: "
                              "leave record.recovery out for it")  # fmt: skip
         loss = F.cross_entropy(logits, labels)
         if beside is not None:
