@@ -250,11 +250,12 @@ def test_rows_of_a_corrected_run_do_not_stay(tmp_path, monkeypatch, uninterrupte
         killed.setattr("wane.lab.loop.save_checkpoint", is_full)
         with pytest.raises(OSError, match="No space"):
             run(
-                tiny_config(learner={"epochs": 1}, record={"samples": "tasks", "flow": True}),
+                tiny_config(learner={"epochs": 1}, record={"samples": "tasks", "flow": True, "recovery": {}}),
                 folder,
                 dataset=tiny_dataset(),
             )
     assert (folder / "samples.parquet").exists()
+    assert (folder / "recovery.parquet").exists()
     assert go_on(folder) == uninterrupted
 
 

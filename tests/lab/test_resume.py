@@ -19,7 +19,13 @@ CASES = {
             "data": {"class_order": "shuffled"},
             "learner": {"momentum": 0.9, "weight_decay": 1e-3, "milestones": [1, 2], "lr": 0.05},
             "memory": {"policy": "class_balanced", "draw": "class_uniform", "scope": "past"},
-            "record": {"eval_every": 3, "samples": "tasks", "flow": True, "classes": "seen"},
+            "record": {
+                "eval_every": 3,
+                "samples": "tasks",
+                "flow": True,
+                "classes": "seen",
+                "recovery": {"below": 0.99, "steps": 2, "beside": [0, 3]},
+            },
             "seed": 5,
         },
         True,
@@ -89,7 +95,7 @@ def test_never_more_than_an_epoch_at_a_sitting(name, tmp_path, uninterrupted):
 def test_what_was_being_compared_is_not_trivial(uninterrupted):
     """The cases record all they ask for, and the options tested have an effect."""
     found = uninterrupted("everything")
-    assert found.keys() == {"history", "summary", "samples", "flow", "replay"}
+    assert found.keys() == {"history", "summary", "samples", "flow", "replay", "recovery"}
     frame = pl.read_parquet(found["history"])
     assert set(frame["split"]) == {"test", "test_steps", "replay", "holdout"}
     assert frame.filter(split="test")["step"].unique().to_list() == [4, 8, 12, 16, 20, 24]

@@ -102,8 +102,9 @@ def results(folder):
     for irrelevant in ("seconds", "machine", "versions"):
         del summary[irrelevant]
     found = {"history": (folder / "history.parquet").read_bytes(), "summary": summary}
-    if (folder / "samples.parquet").exists():
-        found["samples"] = pl.read_parquet(folder / "samples.parquet").serialize(format="json")
+    for name in ("samples", "recovery"):
+        if (folder / f"{name}.parquet").exists():
+            found[name] = pl.read_parquet(folder / f"{name}.parquet").serialize(format="json")
     if (folder / "flow.npz").exists():
         with np.load(folder / "flow.npz") as flow:
             found["flow"] = {name: flow[name].tobytes() for name in flow.files}

@@ -14,8 +14,9 @@ TASK_OF = [0, 0, 1, 1]
 
 
 def write_run(
-    path, settings=None, *, matrix=((0.8, None), (0.4, 0.9)), done=True, history=None, replay=None, flow=None
-):
+    path, settings=None, *, matrix=((0.8, None), (0.4, 0.9)), done=True, history=None, replay=None, flow=None,
+    recovery=None,
+):  # fmt: skip
     """A run of 2 tasks with 2 classes each; what is not given is not written."""
     path.mkdir(parents=True)
     config = build_config({"data": {"name": "cifar100", "tasks": 2}}, *(settings or []))
@@ -27,6 +28,8 @@ def write_run(
         history.write(path / "history.parquet")
     if replay is not None:
         replay.write_parquet(path / "replay.parquet")
+    if recovery is not None:
+        recovery.write_parquet(path / "recovery.parquet")
     if flow is not None:
         np.savez(path / "flow.npz", **flow)
     return RunFolder(path)
@@ -66,3 +69,18 @@ def made_replay(drawn, tasks):
             "drawn": drawn.tolist(),
         }
     )
+
+
+def made_recovery(lost, *, steps=4):
+    """A table of recoveries from (task, class, beside, signal before, rate): accuracy after k steps is `rate * k`.
+
+    All signals but accuracy are the same number (the loss is minus it); a tenth of what is recovered is taken.
+    """
+    rows = [
+        {"step": 10 * task, "task": task, "class": c, "class_task": task - 1, "n": 50}
+        | {s: 0.0 if s == "accuracy" else -before if s == "loss" else before for s in SIGNALS}
+        | {"beside": beside, "k": k, "recovered": rate * k, "taken": rate * k / 10}
+        for task, c, beside, before, rate in lost
+        for k in range(steps + 1)
+    ]
+    return pl.DataFrame(rows)

@@ -6,7 +6,7 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from PIL import Image
-from views.hand_made import TASK_OF, default, made_history, made_replay, write_run
+from views.hand_made import TASK_OF, default, made_history, made_recovery, made_replay, write_run
 from views.test_run_tables import command, matrix
 
 from wane.lab.folder import find_runs
@@ -46,7 +46,8 @@ FLOW = {
 @pytest.fixture
 def run(tmp_path):
     replay = made_replay(DRAWN, [0] * 8 + [1] * 8)
-    return write_run(tmp_path / "er0", history=made_history(ACCURACY), replay=replay, flow=FLOW)
+    lost = made_recovery([(1, 0, 0, 0.2, 0.1), (1, 1, 0, 0.3, 0.2)])
+    return write_run(tmp_path / "er0", history=made_history(ACCURACY), replay=replay, flow=FLOW, recovery=lost)
 
 
 def lines_of(axes):

@@ -9,13 +9,16 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from wane.files import replace_file
 
-__all__ = ["CheckpointError", "load_checkpoint", "save_checkpoint", "write_atomically"]
+if TYPE_CHECKING:
+    import polars
+
+__all__ = ["CheckpointError", "add_rows", "load_checkpoint", "save_checkpoint", "write_atomically"]
 
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 
@@ -63,6 +66,15 @@ def write_atomically(path: Path, write: Any, before_replace: Any = None) -> None
     except OSError as error:
         raise CheckpointError(f"{path} could not be written ({error.strerror}): make room and run the same command "
                               "again; it goes on from the last checkpoint") from error  # fmt: skip
+
+
+def add_rows(path: Path, new: polars.DataFrame, *, step: int) -> None:
+    """Add the rows of a step to a table. Rows of this or a later step, left by a killed attempt, are replaced."""
+    import polars as pl
+
+    if path.exists():
+        new = pl.concat([pl.read_parquet(path).filter(pl.col("step") < step), new])
+    write_atomically(path, new.write_parquet)
 
 
 def _first_line(error: BaseException) -> str:

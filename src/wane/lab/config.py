@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
 
 __all__ = ["Config", "ConfigError", "build_config", "differences", "parse_setting", "read_toml", "to_toml"]
 
@@ -135,6 +135,21 @@ class Memory(Section):
     """Whether a class-wise draw includes the classes of the current task."""
 
 
+class Recovery(Section):
+    """Fine-tune a copy of the model on a lost class, see `wane.lab.recovery`."""
+
+    below: float = Field(default=0.0, ge=0, lt=1)
+    """Highest accuracy of a class that counts as lost."""
+    samples: int = Field(default=5, ge=1)
+    """Training images of the class to learn it again from."""
+    steps: int = Field(default=20, ge=1)
+    """Steps of plain SGD."""
+    lr: float | None = Field(default=None, gt=0)
+    """Its learning rate; default: a fiftieth of learner.lr (at a tenth one step can make the class the only answer)."""
+    beside: tuple[NonNegativeInt, ...] = Field(default=(0,), min_length=1)
+    """Rows of other classes from the memory beside them in each step; a fine-tune for each number, 0 is without."""
+
+
 class Record(Section):
     """What is written down beyond the history of every epoch."""
 
@@ -146,6 +161,8 @@ class Record(Section):
     """Signals of every test sample, to samples.parquet: at the ends of tasks, or after these epochs (from 1)."""
     flow: bool = False
     """Mean softmax of every true class at the ends of tasks, to flow.npz."""
+    recovery: Recovery | None = None
+    """How fast lost classes come back, at the ends of tasks, to recovery.parquet."""
 
 
 class Config(Section):

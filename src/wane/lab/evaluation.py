@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from wane.class_metrics import ClassMetrics
-from wane.lab.checkpoint import write_atomically
+from wane.lab.checkpoint import add_rows, write_atomically
 from wane.lab.config import Config
+from wane.lab.recovery import record_recovery
 from wane.lab.state import State
 from wane.lab.steps import competing_classes
 from wane.learners import Learner
@@ -59,6 +60,8 @@ def record_epoch(
         write_samples(folder / "samples.parquet", evaluated.samples, step=step, task=task.index)
     if flow:
         write_flow(folder / "flow.npz", evaluated.metrics.compute()["flow"], step=step, task=task.index)
+    if last and config.record.recovery is not None:
+        add_rows(folder / "recovery.parquet", record_recovery(state, config, stream, task), step=step)
 
 
 def record_split(
@@ -114,14 +117,12 @@ def _columns(table: torch.Tensor) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def write_samples(path: Path, samples: dict[str, Any], *, step: int, task: int, split: str = "test") -> None:
-    """Add to samples.parquet. Rows of this or a later step, left by an attempt that was killed, are replaced."""
+    """Add to samples.parquet."""
     import polars as pl
 
     n = len(samples["sample"])
     new = pl.DataFrame({"step": np.full(n, step), "task": np.full(n, task), "split": [split] * n, **samples})
-    if path.exists():
-        new = pl.concat([pl.read_parquet(path).filter(pl.col("step") < step), new])
-    write_atomically(path, new.write_parquet)
+    add_rows(path, new, step=step)
 
 
 def write_flow(path: Path, flow: torch.Tensor, *, step: int, task: int) -> None:

@@ -64,6 +64,11 @@ class RunFolder:
             return {name: parts[name] for name in parts.files}
 
     @cached_property
+    def recovery(self) -> polars.DataFrame | None:
+        """How lost classes came back in a fine-tune, see `wane.lab.recovery`; None where it was not recorded."""
+        return self._frame("recovery.parquet")
+
+    @cached_property
     def class_names(self) -> tuple[str, ...]:
         """Names by class index; numbers while the run is not done."""
         if self.summary is not None:

@@ -1,4 +1,4 @@
-"""A run and its folder: config.toml, history.parquet, summary.json, checkpoint.pt (and samples.parquet, flow.npz).
+"""A run and its folder: config.toml, history.parquet, summary.json, checkpoint.pt (and samples.parquet, ...).
 
 The folder is the run: the same call on it goes on where it was, or, if it is done, just reads the summary.
 """
@@ -171,7 +171,7 @@ def _claim(folder: Path, config: Config) -> None:
         if any(folder.glob("checkpoint*.pt")) or path.read_text(encoding="utf-8") != to_toml(begun_with):
             raise ConfigError(f"{folder} holds another run ({'; '.join(changed)}): give another --out, or the settings "
                               "that it was begun with")  # fmt: skip
-        for unfinished in ("samples.parquet", "flow.npz"):
+        for unfinished in ("samples.parquet", "flow.npz", "recovery.parquet"):
             (folder / unfinished).unlink(missing_ok=True)
     elif any(not item.name.startswith(("lock.", "log.txt")) for item in folder.iterdir()):
         raise ConfigError(f"{folder} is not empty and holds no run: give a new or empty folder as --out")

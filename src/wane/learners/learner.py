@@ -108,7 +108,10 @@ class Learner(nn.Module):
         return Observed(F.cross_entropy(logits, batch.labels, reduction="none"), logits)
 
     def predict(self, images: Tensor) -> Tensor:
-        """Logits for evaluation, in eval mode and without gradients. iCaRL, say, answers by nearest mean here."""
+        """Logits for evaluation, in eval mode. iCaRL, say, answers by nearest mean here.
+
+        There are gradients only where `record.recovery` fine-tunes a copy.
+        """
         logits: Tensor = self.model(images)
         return logits
 

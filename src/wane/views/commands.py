@@ -28,7 +28,10 @@ Definition = Annotated[str | None, typer.Option("--forgetting", help="Its defini
 
 def figure(
     name: Annotated[
-        str, typer.Argument(help="trajectories, smoothness, conditional, windows, heatmap, draw, flow or tradeoff.")
+        str,
+        typer.Argument(
+            help="trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff or recovery."
+        ),
     ],
     runs: Runs,
     out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Where to: .png, .pdf or .svg.")],
@@ -40,7 +43,13 @@ def figure(
     level: Levels = None,
     tolerance: Tolerance = None,
     classes: Classes = None,
-    measure: Annotated[str | None, typer.Option(help="windows: accuracy, forgetting, retention or plasticity.")] = None,
+    measure: Annotated[
+        str | None,
+        typer.Option(help="windows: accuracy, forgetting, retention or plasticity; recovery: speed or net."),
+    ] = None,
+    within: Annotated[
+        str | None, typer.Option(help="recovery: ranks among all; run and task; or run, task and age.")
+    ] = None,
     forgetting: Definition = None,
     top: Annotated[int | None, typer.Option(min=1, help="flow: so many forgotten classes.")] = None,
     takers: Annotated[int | None, typer.Option(min=1, help="flow: so many takers of each.")] = None,
@@ -54,7 +63,7 @@ def figure(
     made = draw_figure(
         name, choose(find_runs(*runs), method), signals=tuple(signal) if signal else None, boundary=boundary,
         task=task, around=around, levels=tuple(level) if level else None, tolerance=tolerance, classes=classes,
-        measure=measure, definition=forgetting, top=top, takers=takers, width=width,
+        measure=measure, definition=forgetting, top=top, takers=takers, within=within, width=width,
     )  # fmt: skip
     save_figure(made, out)
     typer.echo(f"wrote {out}", err=True)

@@ -1,7 +1,7 @@
 """The figures: functions of run folders, by name, and how to write one to a file.
 
 >>> list(FIGURES)
-['trajectories', 'smoothness', 'conditional', 'windows', 'heatmap', 'draw', 'flow', 'tradeoff']
+['trajectories', 'smoothness', 'conditional', 'windows', 'heatmap', 'draw', 'flow', 'tradeoff', 'recovery']
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from wane.files import write_page
 from wane.lab.folder import RunFolder
 from wane.registry import Registry
 from wane.views.figure_classes import draw, flow, heatmap
+from wane.views.figure_recovery import recovery
 from wane.views.figure_signals import conditional, smoothness, trajectories
 from wane.views.figure_style import in_style
 from wane.views.figure_tradeoff import tradeoff
@@ -26,13 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "FIGURES", "conditional", "draw", "draw_figure", "flow", "heatmap", "save_figure", "smoothness", "tradeoff",
-    "trajectories", "windows",
+    "FIGURES", "conditional", "draw", "draw_figure", "flow", "heatmap", "recovery", "save_figure", "smoothness",
+    "tradeoff", "trajectories", "windows",
 ]  # fmt: skip
 
 FIGURES: Registry[Callable[..., Any]] = Registry(
     "figure",
-    {f.__name__: f for f in (trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff)},
+    {f.__name__: f for f in (trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff, recovery)},
 )
 SUFFIXES = (".png", ".pdf", ".svg")
 

@@ -11,6 +11,7 @@ from wane.lab.folder import RunFolder
 from wane.sample_signals import SIGNALS
 from wane.views.claims import Claim, Numbers, better, by_seed_of, of_er
 from wane.views.diagnostics import LEVELS, at_level, box, changes, observations, transition_width
+from wane.views.recovery import WITHIN, correlate, speeds
 
 __all__ = ["CLAIMS", "first_epoch_share"]
 
@@ -103,6 +104,23 @@ def _steadier(slope: str) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]
     return numbers
 
 
+def _foretold(beside: int) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
+    """Each signal's rank correlation with the speed of recovery, among lost classes of the same run and task."""
+
+    def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
+        recorded = [run for run in runs if run.recovery is not None and (run.recovery["beside"] == beside).any()]
+        parts: dict[str, dict[int, float]] = {}
+        for seed in sorted({run.config.seed for run in recorded}):
+            seen = speeds([run for run in recorded if run.config.seed == seed]).filter(pl.col("beside") == beside)
+            found = correlate(seen, within=WITHIN["run and task"], draws=0)
+            for signal in CONTINUOUS:
+                if (rho := found[signal].rho) is not None:
+                    parts.setdefault(signal, {})[seed] = rho
+        return dict(parts)
+
+    return numbers
+
+
 def _weights(signal: str) -> str:
     return f"er, weights {signal}"
 
@@ -182,6 +200,11 @@ CLAIMS: tuple[Claim, ...] = (
           better("accuracy", *((_trend(s), _trend("accuracy")) for s in (*CONTINUOUS, "loss")))),
     *_windows("windows", "raw"),
     *_windows("windows_standardised", "standardised"),
+    Claim("recovery", "cifar100", "1", "Classes at 0 % differ in how amenable they are to recovery, and the signals "
+          "tell: the better before, the faster a class comes back in a fine-tune on five of its images", "asserted",
+          "Spearman's rho", _foretold(0)),
+    Claim("recovery", "cifar100", "control, not in the paper", "The same, with 64 rows of other classes beside the "
+          "five", "not measured", "Spearman's rho", _foretold(64)),
     # What the paper does not ask: is it the trend, or the class-wise draw that comes with it?
     *(Claim("table2", data, "control, not in the paper", "Log-TLR trend sampling beats a class-uniform draw",
             "not measured", "points", better("accuracy", (_trend("log_tlr"), "er, class_uniform")))

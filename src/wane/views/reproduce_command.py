@@ -15,7 +15,9 @@ __all__ = ["reproduce"]
 def reproduce(
     part: Annotated[
         str,
-        typer.Argument(help="diagnostics, table1, table2, controls, ablations, windows, windows_standardised or all."),
+        typer.Argument(
+            help="diagnostics, table1, table2, controls, ablations, windows, windows_standardised, recovery or all."
+        ),
     ] = "all",
     scale: Annotated[str, typer.Option(help="demo, small or paper.")] = "small",
     data: Annotated[

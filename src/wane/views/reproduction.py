@@ -15,6 +15,7 @@ from wane.views.figures import draw_figure, save_figure
 from wane.views.page_template import page_templates
 from wane.views.paper_claims import CLAIMS
 from wane.views.questions import Answer, answers, answers_csv, answers_markdown
+from wane.views.recovery import recovery_table, recovery_text
 from wane.views.run_table_formats import FORMATS
 from wane.views.run_tables import run_table
 
@@ -29,6 +30,7 @@ PARTS = {
     "ablations": (),
     "windows": ("windows",),
     "windows_standardised": ("windows",),
+    "recovery": ("recovery",),
 }
 
 
@@ -51,20 +53,25 @@ def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[
     made: dict[str, list[str]] = {}
     for part, of_part in chosen.items():
         made[part] = _figures(part, of_part, out)
-        if part == "diagnostics":
-            for data, diagnosed in _diagnosed(of_part).items():
+        if part == "recovery":
+            for data, lost in _by_data(of_part).items():
+                _write_recovery(lost, out / f"recovery_{data}")
+        elif part == "diagnostics":
+            for data, diagnosed in _by_data(_diagnosed(of_part)).items():
                 numbers = json.dumps(diagnose(diagnosed).to_json(), indent=2, allow_nan=False)
                 _write(out / f"diagnostics_{data}.json", numbers)
         elif of_part:
             for suffix, form in (("txt", "text"), ("csv", "csv"), ("md", "markdown"), ("tex", "latex")):
                 _write(out / f"{part}.{suffix}", FORMATS[form](run_table(part, of_part)))
     judged = [judge(claim, chosen[claim.recipe]) for claim in CLAIMS if claim.recipe in chosen]
-    answered = answers(done)
+    # the runs of recovery are of the same methods, but with smaller memories
+    answered = answers([run for part in chosen if part != "recovery" for run in chosen[part]])
     _write(out / "claims.md", judged_markdown(judged))
     _write(out / "questions.md", answers_markdown(answered))
     _write(out / "questions.csv", answers_csv(answered))
-    tables = {part: (out / f"{part}.txt").read_text(encoding="utf-8") for part in chosen
-              if part != "diagnostics" and chosen[part]}  # fmt: skip
+    tables = {
+        path.stem: path.read_text(encoding="utf-8") for part in chosen for path in sorted(out.glob(f"{part}*.txt"))
+    }
     page = reproduction_page(judged, answered, made, tables, done=len(done), planned=len(wanted))
     _write(out / "reproduction.html", page)
     return out / "reproduction.html"
@@ -94,7 +101,9 @@ def _figures(part: str, runs: Sequence[RunFolder], out: Path) -> list[str]:
     """Draw what can be drawn of these runs; the names of the files, without suffix."""
     made = []
     for name in PARTS[part]:
-        groups = _diagnosed(runs) if part == "diagnostics" else {"": runs}
+        groups: dict[str, Sequence[RunFolder]] = {"": runs}
+        if part in ("diagnostics", "recovery"):
+            groups = _by_data(_diagnosed(runs) if part == "diagnostics" else runs)
         for data, group in groups.items():
             stem = f"{name}_{data or part}" if name != "windows" else part
             try:
@@ -112,13 +121,28 @@ def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned]) -> list[RunFol
     return [run for run in runs if fingerprint(run.config) in wanted and run.summary is not None]
 
 
-def _diagnosed(runs: Sequence[RunFolder]) -> dict[str, list[RunFolder]]:
-    """The runs of the paper's section 4.2 by data set: plain ER, with a history to look at."""
-    plain: dict[str, list[RunFolder]] = {}
+def _diagnosed(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """The runs of the paper's section 4.2: plain ER, with a history to look at."""
+    return [run for run in runs if method_title(run.config) == "er" and (run.path / "history.parquet").exists()]
+
+
+def _by_data(runs: Sequence[RunFolder]) -> dict[str, Sequence[RunFolder]]:
+    """Classes of different data sets are not thrown together."""
+    groups: dict[str, list[RunFolder]] = {}
     for run in runs:
-        if method_title(run.config) == "er" and (run.path / "history.parquet").exists():
-            plain.setdefault(Path(run.config.data.name).name, []).append(run)
-    return plain
+        groups.setdefault(Path(run.config.data.name).name, []).append(run)
+    return dict(groups)
+
+
+def _write_recovery(runs: Sequence[RunFolder], stem: Path) -> None:
+    """The correlations, as CSV and as text; where no class was lost, the text says so."""
+    try:
+        table = recovery_table(runs)
+    except ValueError as error:
+        _write(stem.with_suffix(".txt"), f"{error}\n")
+        return
+    _write(stem.with_suffix(".txt"), recovery_text(table))
+    _write(stem.with_suffix(".csv"), table.write_csv())
 
 
 def _write(path: Path, text: str) -> None:
