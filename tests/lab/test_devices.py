@@ -17,8 +17,8 @@ from torch import nn
 from typer.testing import CliRunner
 
 from wane.cli import app
-from wane.lab import devices
-from wane.lab.checkpoint import load_checkpoint
+from wane.lab import devices, loop
+from wane.lab.checkpoint import CheckpointError, load_checkpoint
 from wane.lab.config import ConfigError, build_config
 from wane.lab.devices import TeamError
 from wane.lab.loop import DivergedError
@@ -204,7 +204,7 @@ def test_nan_stops_all_with_the_sentence_of_one(tmp_path):
     ("classes", "sentence"),
     [(4, "process 2 of 2 failed: ValueError: the second process has had enough"), (6, "process 2 of 2 was killed by")],
 )
-def test_another_process_that_fails_ends_the_run_with_its_reason(classes, sentence, tmp_path, capfd):
+def test_another_process_that_fails_ends_the_run_with_its_reason(classes, sentence, tmp_path):
     config = tiny_config(devices=2, learner={"name": "breaking"})
     began = time.monotonic()
     with pytest.raises(TeamError, match=sentence):
@@ -212,6 +212,15 @@ def test_another_process_that_fails_ends_the_run_with_its_reason(classes, senten
     assert time.monotonic() - began < 60
     assert load_checkpoint(tmp_path / "run")["position"]["task"] == 1
     assert not torch.distributed.is_initialized()
+
+
+def test_what_the_first_process_fails_of_is_not_blamed_on_others(tmp_path, monkeypatch):
+    def full(*_):
+        raise CheckpointError("the disk is full")
+
+    monkeypatch.setattr(loop, "save_checkpoint", full)
+    with pytest.raises(CheckpointError, match="the disk is full"):
+        run(tiny_config(devices=2), tmp_path / "run", dataset=tiny_dataset())
 
 
 @pytest.mark.slow
@@ -225,7 +234,7 @@ def test_random_numbers_of_a_forward_pass_are_a_process_s_own(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_learner_that_differs_between_processes_is_found_out(tmp_path, capfd):
+def test_a_learner_that_differs_between_processes_is_found_out(tmp_path):
     with pytest.raises(RuntimeError, match="no longer agree on weights or memory: Disloyal changes them"):
         run(tiny_config(devices=2, learner={"name": "disloyal"}), tmp_path / "run", dataset=tiny_dataset())
 
@@ -287,7 +296,7 @@ def begin(folder):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def wait_for(condition, seconds=120):
+def wait_for(condition, seconds=240):
     until = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < until
@@ -307,16 +316,26 @@ def processes_of(session):
     return found
 
 
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pair") / "whole"
+    whole = begin(folder)
+    assert whole.wait(300) == 0, whole.stderr.read()
+    return results(folder)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("means", ["kill", "interrupt", "interrupt all"])
-def test_ended_from_outside_nothing_stays_and_the_same_command_goes_on(means, tmp_path):
-    whole = begin(tmp_path / "whole")
-    assert whole.wait(300) == 0, whole.stderr.read()
-    for epoch in (1, 4):
-        child = begin(tmp_path / "cut")
-        path = tmp_path / "cut" / "history.parquet"
-        wait_for(lambda: path.exists() and table(tmp_path / "cut").filter(split="test")["step"].n_unique() >= epoch)
+@pytest.mark.parametrize(("means", "epochs"), [("kill", [1, 4]), ("interrupt", [2]), ("interrupt all", [2])])
+def test_ended_from_outside_nothing_stays_and_the_same_command_goes_on(means, epochs, tmp_path, uninterrupted):
+    folder = tmp_path / "cut"
+
+    def done():
+        return table(folder).filter(split="test")["step"].n_unique() if (folder / "history.parquet").exists() else 0
+
+    for wanted in epochs:
+        child = begin(folder)
+        wait_for(lambda wanted=wanted: done() >= wanted)
         assert len(processes_of(child.pid)) >= 3  # two that train, and the server that forked the second
         if means == "kill":
             child.kill()
@@ -324,13 +343,13 @@ def test_ended_from_outside_nothing_stays_and_the_same_command_goes_on(means, tm
             child.send_signal(signal.SIGINT)
         else:  # as a terminal does it
             os.killpg(child.pid, signal.SIGINT)
-        code = child.wait(60)
-        said = child.stderr.read()
+        code, said = child.wait(60), child.stderr.read()
         if means != "kill":
             assert code == 130
             assert "goes on from the last whole epoch" in said
         assert "Traceback" not in said
-        wait_for(lambda: not processes_of(child.pid), 30)
-    last = begin(tmp_path / "cut")
+        assert "Warning" not in said
+        wait_for(lambda pid=child.pid: not processes_of(pid), 30)
+    last = begin(folder)
     assert last.wait(300) == 0, last.stderr.read()
-    assert results(tmp_path / "cut") == results(tmp_path / "whole")
+    assert results(folder) == uninterrupted

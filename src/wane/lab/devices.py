@@ -137,6 +137,20 @@ class Seat(NamedTuple):
     threads: int
 
 
+class Failure(NamedTuple):
+    """What a process failed of."""
+
+    sentence: str
+    stack: str = ""
+
+    def of(self, name: str) -> TeamError:
+        """The error to raise in the first process."""
+        error = TeamError(f"{name} {self.sentence}")
+        if self.stack:
+            error.add_note(f"there:\n{self.stack}")
+        return error
+
+
 @dataclass
 class Helper:
     """A process that the first one started."""
@@ -150,17 +164,18 @@ class Helper:
             word = self.said.recv()
         except EOFError:
             self.process.join()
-            word = (f"{obituary(self.process.exitcode)} before it began (what it said is above): a script that runs on "
-                    "several devices must do so below `if __name__ == '__main__':`")  # fmt: skip
-        if word != "ready":
-            raise TeamError(f"{self.process.name} {word}")
+            word = Failure(f"{obituary(self.process.exitcode)} before it began; what it said is above. A script that "
+                           "runs on several devices must do so below `if __name__ == '__main__':`")  # fmt: skip
+        if isinstance(word, Failure):
+            raise word.of(self.process.name)
 
-    def failure(self) -> str | None:
+    def failure(self) -> Failure | None:
         """What it ended of; None if it goes on, or ended well."""
         with contextlib.suppress(EOFError, OSError):
             if self.said.poll():
-                return str(self.said.recv())
-        return obituary(self.process.exitcode) if self.process.exitcode else None
+                found: Failure = self.said.recv()
+                return found
+        return Failure(obituary(self.process.exitcode)) if self.process.exitcode else None
 
 
 @contextmanager
@@ -184,23 +199,29 @@ def team_for(config: Config, folder: Path, dataset: Dataset, model: nn.Module | 
 
             for helper in helpers:
                 helper.wait_until_ready()
-            with several(config, seats[0]) as team:
+            with several(config, seats[0]) as team, _blame_on(helpers):
                 yield team
             for helper in helpers:
                 helper.process.join(PATIENCE)
-        except RuntimeError as error:  # of its own, or of having lost touch with one that failed
-            multiprocessing.connection.wait([helper.process.sentinel for helper in helpers], PATIENCE)
-            for helper in helpers:
-                failure = helper.failure()
-                if failure not in (None, _sentence(error)):
-                    raise TeamError(f"{helper.process.name} {failure}; the same command goes on from the last whole "
-                                    "epoch") from error  # fmt: skip
-            raise
         finally:
             for helper in helpers:
                 helper.process.kill()  # they own nothing
                 helper.process.join()
                 helper.said.close()
+
+
+@contextmanager
+def _blame_on(helpers: list[Helper]) -> Iterator[None]:
+    """A first process that lost touch with another fails of what the other failed of; its own errors stay its own."""
+    try:
+        yield
+    except RuntimeError as error:
+        multiprocessing.connection.wait([helper.process.sentinel for helper in helpers], PATIENCE)
+        for helper in helpers:
+            failure = helper.failure()
+            if failure is not None and failure.sentence != _sentence(error):
+                raise failure.of(helper.process.name) from error
+        raise
 
 
 def _packed(config: Config, folder: Path, dataset: Dataset, model: nn.Module | None) -> bytes:
@@ -209,8 +230,8 @@ def _packed(config: Config, folder: Path, dataset: Dataset, model: nn.Module | N
     try:
         return pickle.dumps((config, folder, dataset.to("cpu"), model, learner))
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(f"devices = {config.devices}, but the run cannot be sent to other processes ({error}): define "
-                          "the learner and the network in a module, not inside a function") from error  # fmt: skip
+        raise ConfigError(f"devices = {config.devices}, but the run cannot be sent to other processes ({error}): "
+                          "define learner and network in a module, not inside a function") from error  # fmt: skip
 
 
 def _start(seats: list[Seat], packed: bytes) -> list[Helper]:
@@ -245,8 +266,7 @@ def _help(seat: Seat, packed: bytes, said: Any) -> None:
         pass  # all of them find it at the same step, and the first says so
     except BaseException as error:
         with contextlib.suppress(OSError):
-            said.send(_sentence(error))
-        traceback.print_exc()
+            said.send(Failure(_sentence(error), traceback.format_exc()))
         os._exit(1)
 
 
