@@ -23,6 +23,7 @@ def run(
     scale: Annotated[str | None, typer.Option(help="demo, small or paper; default: demo, or none for a file.")] = None,
     settings: Settings = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Sets `seed`.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Sets `devices`: so many GPUs, or processes.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The run folder; default: runs/RECIPE-SCALE-seedN.")
     ] = None,
@@ -35,10 +36,13 @@ def run(
     layers = [parse_setting(text) for text in settings or []]
     if seed is not None:
         layers.append({"seed": seed})
+    if devices is not None:
+        layers.append({"devices": devices})
     config = load_recipe(recipe, scale=scale, settings=tuple(layers))
     folder = out or Path("runs") / f"{config.recipe}-seed{config.seed}"
 
     from wane.lab.checkpoint import CheckpointError
+    from wane.lab.devices import TeamError
     from wane.lab.lock import LostError
     from wane.lab.loop import DivergedError
     from wane.lab.progress import Progress
@@ -50,7 +54,7 @@ def run(
     except KeyboardInterrupt:
         typer.echo(f"wane: stopped; the same command goes on from the last whole epoch in {folder}", err=True)
         raise typer.Exit(130) from None
-    except (DivergedError, CheckpointError, LostError) as error:
+    except (DivergedError, CheckpointError, LostError, TeamError) as error:
         typer.echo(f"wane: {error}", err=True)
         raise typer.Exit(1) from None
     _print(summary_table(summary), f"{folder}: done in {summary['seconds']:.0f} s of training and evaluation")

@@ -10,7 +10,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 __all__ = ["Config", "ConfigError", "build_config", "differences", "parse_setting", "read_toml", "to_toml"]
 
@@ -174,8 +183,11 @@ class Config(Section):
     """Initial weights, order of the rows, augmentation, memory, and the class order if shuffled."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto takes what there is."""
+    devices: int | None = Field(default=None, ge=1)
+    """Train with so many processes, each with a GPU of its own or on the CPU. Default: 1."""
     threads: int | None = Field(default=None, ge=1)
-    """Threads on a CPU; default: torch's own. Small networks are faster with 1 as soon as anything else runs."""
+    """Threads on a CPU, of each process; default: torch's own, divided among processes. Small networks are faster with
+    1 as soon as anything else runs."""
     precision: Literal["32", "bf16"] = "32"
     """Arithmetic of the forward pass."""
     data: Data = Data()
@@ -183,6 +195,17 @@ class Config(Section):
     learner: Learner = Learner()
     memory: Memory = Memory()
     record: Record = Record()
+
+    @field_validator("devices")
+    @classmethod
+    def _one_is_the_default(cls, devices: int | None) -> int | None:
+        return None if devices == 1 else devices  # the same run, so the same name
+
+    @model_validator(mode="after")
+    def _several_devices_are_of_a_kind(self) -> Self:
+        if self.devices and self.device not in ("auto", "cpu", "cuda"):
+            raise ValueError(f"devices is {self.devices}, but device is {self.device}: set it to auto, cpu or cuda")
+        return self
 
     @model_validator(mode="after")
     def _holdout_is_there(self) -> Self:

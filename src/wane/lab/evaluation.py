@@ -13,6 +13,7 @@ import torch
 from wane.class_metrics import ClassMetrics
 from wane.lab.checkpoint import add_rows, write_atomically
 from wane.lab.config import Config
+from wane.lab.devices import ALONE, Team
 from wane.lab.recovery import record_recovery
 from wane.lab.state import State
 from wane.lab.steps import competing_classes
@@ -45,6 +46,7 @@ def record_epoch(
     folder: Path,
     *,
     last: bool,
+    team: Team = ALONE,
 ) -> None:
     """At the end of an epoch: evaluate all seen classes, and write down what was asked for."""
     step, wanted = state.position.step, config.record.samples
@@ -53,20 +55,20 @@ def record_epoch(
     if replayed.update_called:
         state.history.record(replayed, step=step, task=task.index, split="replay")
     if stream.dataset.holdout is not None:
-        record_split(state, config, stream, task, "holdout")
+        record_split(state, config, stream, task, "holdout", team=team)
     flow = last and config.record.flow
-    evaluated = record_split(state, config, stream, task, "test", samples=samples, flow=flow)
-    if evaluated.samples is not None:
+    evaluated = record_split(state, config, stream, task, "test", samples=samples, flow=flow, team=team)
+    if evaluated.samples is not None and team.is_first:
         write_samples(folder / "samples.parquet", evaluated.samples, step=step, task=task.index)
-    if flow:
+    if flow and team.is_first:
         write_flow(folder / "flow.npz", evaluated.metrics.compute()["flow"], step=step, task=task.index)
-    if last and config.record.recovery is not None:
+    if last and config.record.recovery is not None and team.is_first:
         add_rows(folder / "recovery.parquet", record_recovery(state, config, stream, task), step=step)
 
 
 def record_split(
     state: State, config: Config, stream: ClassIncremental, task: Task, split: str, *, samples: bool = False,
-    flow: bool = False,
+    flow: bool = False, team: Team = ALONE,
 ) -> Evaluated:  # fmt: skip
     """One evaluation of all seen classes on a split, into the history."""
     data = stream.dataset.holdout if split == "holdout" else stream.dataset.test
@@ -75,6 +77,7 @@ def record_split(
     evaluated = evaluate(
         state.learner, stream.dataset, data, rows, classes=competing_classes(config, stream, task),
         channels_last=state.channels_last, flow=flow, samples=samples, precision=config.precision,
+        team=team,
     )  # fmt: skip
     state.history.record(evaluated.metrics, step=state.position.step, task=task.index, split=split)
     return evaluated
@@ -83,16 +86,17 @@ def record_split(
 def evaluate(
     learner: Learner, dataset: Dataset, split: Split, rows: torch.Tensor, *, classes: range | list[int] | None = None,
     channels_last: bool = False, flow: bool = False, samples: bool = False, precision: str = "32",
+    team: Team = ALONE,
 ) -> Evaluated:  # fmt: skip
     """Score `rows` of a split in eval mode; the learner is back in its mode afterwards, no generator is touched."""
     device = split.images.device
-    metrics = ClassMetrics(dataset.num_classes, flow=flow, validate=False).to(device)
+    metrics = ClassMetrics(dataset.num_classes, flow=flow, validate=False, sync_on_compute=False).to(device)
     kept: list[torch.Tensor] = []
     was_training = learner.training
     learner.eval()
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
         size = BATCH.get(device.type, 1024)
-        for block in torch.split(rows, TOGETHER * size):
+        for block in torch.split(team.share(rows), TOGETHER * size):
             parts = [
                 learner.predict(
                     eval_batch(split.images, part, dataset.mean, dataset.std, channels_last=channels_last)
@@ -103,9 +107,11 @@ def evaluate(
             scored = signals(logits, labels, classes=classes, validate=False)
             metrics.update(logits if flow else None, labels, scored=scored)
             if samples:
-                kept.append(torch.stack([block, labels, *scored[: len(SIGNALS)], scored.rank], dim=1).cpu())
+                kept.append(torch.stack([block, labels, *scored[: len(SIGNALS)], scored.rank], dim=1))
     learner.train(was_training)
-    return Evaluated(metrics, _columns(torch.cat(kept)) if kept else None)
+    # sums lie on a grid: put together they are the same to the bit as in one pass
+    team.add_up(metrics.sums, metrics.counts, *([metrics.flow_sums] if flow else []))
+    return Evaluated(metrics, _columns(team.whole(torch.cat(kept), len(rows)).cpu()) if kept else None)
 
 
 def _columns(table: torch.Tensor) -> dict[str, np.ndarray[Any, Any]]:

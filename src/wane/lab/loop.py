@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from wane.class_metrics import ClassMetrics
 from wane.lab.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from wane.lab.config import Config
+from wane.lab.devices import ALONE, Team
 from wane.lab.evaluation import record_epoch, record_split
 from wane.lab.progress import Progress
-from wane.lab.state import Position, State, build_state, make_optimiser, pick_device, use_threads
+from wane.lab.state import Position, State, build_state, make_optimiser, use_threads
 from wane.lab.steps import (
     competing_classes,
     draw_probabilities,
@@ -43,15 +44,23 @@ class DivergedError(RuntimeError):
 
 
 def train(
-    config: Config, dataset: Dataset, folder: Path, *, progress: Progress, model: nn.Module | None = None
+    config: Config,
+    dataset: Dataset,
+    folder: Path,
+    *,
+    progress: Progress,
+    model: nn.Module | None = None,
+    team: Team = ALONE,
 ) -> State:
     """Run the whole stream, or go on with it from the folder's checkpoint; returns the final state."""
-    device = pick_device(config.device)
+    device = team.device(config)
     stream = ClassIncremental(dataset.to(device), config.data.tasks, config.data.class_order, seed=config.seed)
-    with torch.random.fork_rng(devices=[]), use_threads(config.threads):
+    with torch.random.fork_rng(devices=[]), use_threads(config.threads or team.threads):
         torch.manual_seed(config.seed)
         state = build_state(config, stream, model, device)
-        resume(state, config, stream, load_checkpoint(folder))
+        with team.first_goes_first():  # it may put a damaged checkpoint right
+            saved = load_checkpoint(folder)
+        resume(state, config, stream, saved)
         progress.start(state.position, epochs=len(stream) * config.learner.epochs, names=dataset.class_names)
         for task in list(stream)[state.position.task :]:
             if state.position.epoch == 0:
@@ -59,36 +68,50 @@ def train(
                 state.optimiser = make_optimiser(config, state.learner)
             for epoch in range(state.position.epoch, config.learner.epochs):
                 started = time.perf_counter()
-                replayed = train_epoch(state, config, stream, task, epoch, progress)
+                with team.own_randomness(config.seed, state.position.step):
+                    replayed = train_epoch(state, config, stream, task, epoch, progress, team)
                 last = epoch + 1 == config.learner.epochs
                 if last:
                     state.learner.eval()
                     state.learner.end_task(make_scene(state, config, stream, task))
-                record_epoch(state, config, stream, task, replayed, folder, last=last)
+                record_epoch(state, config, stream, task, replayed, folder, last=last, team=team)
                 if np.isnan(state.history.evaluations[-1].values).any():
                     raise diverged("the test signals became nan", config, task, epoch)
                 state.position = Position(task.index + last, 0 if last else epoch + 1, state.position.step)
                 state.seconds += time.perf_counter() - started
-                write_atomically(folder / "history.parquet", state.history.frame.write_parquet)
-                if state.memory is not None:
-                    state.replay_log.write(folder / "replay.parquet")
-                # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
-                save_checkpoint(folder, state.state_dict())
+                if team.is_first:
+                    write_down(state, folder)
                 progress.epoch_done(task.index, epoch, state.history)
     return state
 
 
+def write_down(state: State, folder: Path) -> None:
+    """What a run leaves of an epoch."""
+    write_atomically(folder / "history.parquet", state.history.frame.write_parquet)
+    if state.memory is not None:
+        state.replay_log.write(folder / "replay.parquet")
+    # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
+    save_checkpoint(folder, state.state_dict())
+
+
 def train_epoch(
-    state: State, config: Config, stream: ClassIncremental, task: Task, epoch: int, progress: Progress
+    state: State,
+    config: Config,
+    stream: ClassIncremental,
+    task: Task,
+    epoch: int,
+    progress: Progress,
+    team: Team = ALONE,
 ) -> ClassMetrics:
     """One pass over the task's rows; returns the signals of the replayed rows, from the passes that trained on them."""
     learner, settings = state.learner, config.learner
+    observe = team.observer(learner)
     device = stream.dataset.train.images.device
     optimiser = with_learning_rate(state, config, epoch)
     rows = task.train if learner.rows == "task" else torch.cat([stream[k].train for k in range(task.index + 1)])
     order = rows[torch.randperm(len(rows), generator=state.generators["order"]).to(device)]
     parts = torch.split(order, settings.batch_size)
-    replayed = ClassMetrics(stream.dataset.num_classes, validate=False).to(device)
+    replayed = ClassMetrics(stream.dataset.num_classes, validate=False, sync_on_compute=False).to(device)
     classes = competing_classes(config, stream, task)
     weigh, everything = loss_weights(config)
     trend = trend_probabilities(state, config, task)
@@ -100,7 +123,7 @@ def train_epoch(
         done = (epoch + i / len(parts)) / settings.epochs
         batch, images = make_batch(state, config, stream, part, probabilities, done)
         with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-            observed = learner.observe(batch)
+            observed = observe(batch)
         scored = score_rows(batch, observed, classes, start=0 if everything else batch.new)
         weights = None if weigh is None else weigh(scored)
         loss = weighted_mean(observed.losses.float(), weights) + observed.penalty
@@ -118,8 +141,10 @@ def train_epoch(
             if weights is not None:
                 weight_log.append(weight_statistics(weights))
         if config.record.eval_every and state.position.step % config.record.eval_every == 0:
-            record_split(state, config, stream, task, "test_steps")
+            team.align(state)
+            record_split(state, config, stream, task, "test_steps", team=team)
         progress.step_done(len(batch.labels))
+    team.align(state)
     if not bool(losses.isfinite().all()):
         at = int((~losses.isfinite()).nonzero()[0, 0])
         raise diverged(f"the loss became {float(losses[at])} at step {at + 1} of {len(parts)}", config, task, epoch)

@@ -61,6 +61,7 @@ def run_held(
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """What `run` does, for a caller who holds the lock of the folder."""
+    from wane.lab.devices import team_for
     from wane.lab.loop import train
     from wane.lab.progress import Progress as Shown
 
@@ -70,8 +71,9 @@ def run_held(
         return done
     (folder / "failed.json").unlink(missing_ok=True)  # of an attempt before
     dataset = load_data(config) if dataset is None else reduced(dataset, config)
-    with progress or Shown(config.recipe, epochs_per_task=config.learner.epochs, quiet=True) as shown:
-        state = train(config, dataset, folder, progress=shown, model=model)
+    shown = progress or Shown(config.recipe, epochs_per_task=config.learner.epochs, quiet=True)
+    with shown, team_for(config, folder, dataset, model) as team:
+        state = train(config, dataset, folder, progress=shown, model=model, team=team)
     summary = summarise(config, state, dataset)
     text = json.dumps(summary, indent=2, allow_nan=False)
     write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
@@ -133,7 +135,8 @@ def summarise(config: Config, state: State, dataset: Dataset) -> dict[str, Any]:
         "machine": {
             "platform": platform.platform(),
             "device": str(next(state.learner.parameters()).device),
-            "threads": config.threads or torch.get_num_threads(),
+            "devices": config.devices or 1,
+            "threads": config.threads or max(1, torch.get_num_threads() // (config.devices or 1)),
         },
     }
 

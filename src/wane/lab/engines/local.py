@@ -6,9 +6,7 @@ no run inherits anything from the one before. They are forked from a server that
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -16,12 +14,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from wane.lab.engines import Job, Options, Outcome
+from wane.lab.processes import end_with_parent, obituary, start_context
 
 __all__ = ["run_all"]
-
-#: Imported once, not in every run (optimisers import _dynamo). None of them may start a thread, as Polars does: threads
-#: do not survive the fork.
-PRELOAD = ["torch._dynamo", "torchmetrics", "wane.lab.loop", "wane.lab.run", "wane.lab.engines.worker"]
 
 
 def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcome]]:
@@ -29,9 +24,7 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     workers = options.workers or max(1, cores // (options.cpus or 1))
     threads = options.cpus or max(1, cores // workers)
-    context: Any = multiprocessing.get_context("forkserver" if os.name == "posix" else "spawn")
-    if os.name == "posix":
-        context.set_forkserver_preload(PRELOAD)
+    context = start_context()
     running: set[Any] = set()
     stopped = threading.Event()
 
@@ -77,25 +70,14 @@ def _child(sender: Any, job: Job, threads: int, retry: bool) -> None:
 
     if os.name == "posix":
         os.setpgid(0, 0)  # Ctrl-C is for the sweep, which then ends its processes
-    parent = multiprocessing.parent_process()
-    if parent is not None:  # killed, the sweep cannot end them
-        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    end_with_parent()  # killed, the sweep cannot end them
     sender.send(carry_out(job.settings, job.place, threads=threads, retry=retry))
 
 
-def _end_with(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
-
-
 def _obituary(code: int | None) -> str:
-    """What an exit code says.
+    """What is left to say of a process.
 
     >>> _obituary(-9)
     'its process was killed by SIGKILL, as it is when memory runs out; the log says how far it was'
     """
-    if code is not None and code < 0:
-        name = signal.Signals(-code).name
-        reason = ", as it is when memory runs out" if name == "SIGKILL" else ""
-        return f"its process was killed by {name}{reason}; the log says how far it was"
-    return f"its process ended with exit code {code}; the log may say why"
+    return f"its process {obituary(code)}; the log {'says how far it was' if code and code < 0 else 'may say why'}"
