@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wane
-from wane.lab.checkpoint import write_atomically
+from wane.lab.checkpoint import PREVIOUS, write_atomically
 from wane.lab.config import Config, ConfigError, build_config, differences, read_toml, to_toml
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ def run_held(
     summary = summarise(config, state, dataset)
     text = json.dumps(summary, indent=2, allow_nan=False)
     write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
+    (folder / PREVIOUS).unlink(missing_ok=True)  # half of what a finished run takes on the disk
     return summary
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from wane.registry import Registry
 __all__ = ["load_recipe", "recipe_settings", "recipes", "scales"]
 
 
+@cache  # a sweep asks for every run
 def recipes() -> Registry[dict[str, Any]]:
     """The recipes that come with wane: settings by name, with a `title`.
 
@@ -22,6 +24,7 @@ def recipes() -> Registry[dict[str, Any]]:
     return Registry("recipe", {path.stem: read_toml(path) for path in sorted(folder.glob("*.toml"))})
 
 
+@cache
 def scales() -> Registry[dict[str, Any]]:
     """The scales: settings for all data sets and for each, with a `title`.
 
