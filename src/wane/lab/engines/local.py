@@ -80,7 +80,7 @@ def _child(sender: Any, job: Job, threads: int, retry: bool) -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:  # killed, the sweep cannot end them
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    sender.send(carry_out(job.settings, job.place, threads=threads, retry=retry))
+    sender.send(carry_out(job.settings, job.place, threads=threads, retry=retry, loggers=job.loggers))
 
 
 def _end_with(parent: Any) -> None:
