@@ -16,15 +16,20 @@ __all__ = ["RunLogger"]
 
 METRICS, PARAMS = 1000, 100  # of one request, at most
 
-#: A server that is gone should cost a run seconds; MLflow's own defaults are minutes.
-PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+#: Unless they are set: a server that is gone costs a run seconds, where MLflow would wait for minutes, and nothing is
+#: printed among the results.
+DEFAULTS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
 
 
 class RunLogger:
     """A run of the experiment MLFLOW_EXPERIMENT_NAME; settings are its parameters, figures its artifacts."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], *, id: str, step: int) -> None:
-        for name, value in PATIENCE.items():
+        for name, value in DEFAULTS.items():
             os.environ.setdefault(name, value)
         self.client = MlflowClient()
         self.id = id
