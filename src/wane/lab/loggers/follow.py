@@ -11,7 +11,7 @@ import json
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -139,10 +139,11 @@ def followed(folder: Path, loggers: Sequence[str], class_names: Sequence[str], p
     progress.after_epoch.insert(0, after_epoch)  # before the folder is copied to a store far away
     try:
         yield
-        with drawn_figures(folder) if followers else nullcontext({}) as figures:
-            for follower in followers:
-                with forgiven(follower):
-                    follower.finish(figures)
+        if followers:
+            with drawn_figures(folder) as figures:
+                for follower in followers:
+                    with forgiven(follower):
+                        follower.finish(figures)
     finally:
         progress.after_epoch.remove(after_epoch)
         for follower in followers:
