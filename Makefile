@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+READY_DEV := $(VENV)/.ready-dev
 PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help setup demo test test-slow lint bench docs results clean
@@ -15,15 +16,18 @@ help:
 	@echo "make results    the tables and figures of the evidence, from the runs kept in results/runs"
 	@echo "make docs       build the documentation into site/"
 
-setup: $(READY)
-# Installed again only when the list of packages changed.
+setup: $(READY_DEV)
+# Installed again only when the list of packages changed. The demo does without the tools of developers.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "wane needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	@touch $(READY)
+$(READY_DEV): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	@touch $(READY_DEV)
 
-demo: setup
+demo: $(READY)
 	$(BIN)/wane run diagnostics --scale demo --seed 0 --out demo/run
 	@$(BIN)/wane figure trajectories demo/run --width page --out demo/boundary.png
 	@$(BIN)/wane report demo/run --out demo/report.html
@@ -43,7 +47,7 @@ lint: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-results: setup
+results: $(READY)
 	$(BIN)/wane reproduce all --only-show --scale small --data cifar100 --data tiny_imagenet --runs results/runs --out results
 
 docs: setup

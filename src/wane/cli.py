@@ -133,7 +133,7 @@ def compare(
 
 
 OTHERS: tuple[Callable[..., None], ...] = (
-    lab.run, sweep, lab.runs, lab.archive, lab.recipes, lab.data,
+    lab.run, sweep, lab.runs, lab.archive, lab.log, lab.recipes, lab.data,
     views.report, views.figure, views.table, views.diagnostics, reproduce,
 )  # fmt: skip
 for command in OTHERS:

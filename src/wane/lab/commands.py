@@ -10,11 +10,15 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-__all__ = ["archive", "data", "recipes", "run", "runs"]
+__all__ = ["archive", "data", "log", "recipes", "run", "runs"]
 
 Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as learner.lr=0.1; as often as needed."),
+]
+Loggers = Annotated[
+    list[str] | None,
+    typer.Option("--logger", metavar="NAME", help="Also show it in tensorboard, wandb or mlflow; as often as needed."),
 ]
 
 
@@ -27,6 +31,7 @@ def run(
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The run folder; default: runs/RECIPE-SCALE-seedN.")
     ] = None,
+    logger: Loggers = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing meanwhile.")] = False,
 ) -> None:
     """Run a recipe; the same command goes on where it was stopped."""
@@ -50,7 +55,7 @@ def run(
 
     try:
         progress = Progress(config.recipe, epochs_per_task=config.learner.epochs, quiet=quiet)
-        summary = run_config(config, folder, progress=progress)
+        summary = run_config(config, folder, progress=progress, loggers=logger or ())
     except KeyboardInterrupt:
         typer.echo(f"wane: stopped; the same command goes on from the last whole epoch in {folder}", err=True)
         raise typer.Exit(130) from None
@@ -101,6 +106,25 @@ def archive(
     written = copy_small(find_runs(*runs), out, histories=history or ())
     size = sum(file.stat().st_size for folder in written for file in folder.iterdir())
     typer.echo(f"kept {len(written)} runs in {out} ({size / 1e6:.1f} MB)", err=True)
+
+
+def log(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Run folders, or folders that hold some.")],
+    to: Annotated[list[str], typer.Option(metavar="NAME", help="tensorboard, wandb or mlflow; as often as needed.")],
+) -> None:
+    """Send runs that are done to a logger; what it has is not sent again."""
+    from wane.lab.folder import find_runs
+    from wane.lab.lock import held
+    from wane.lab.loggers.follow import send_run
+
+    for run in find_runs(*runs):
+        if run.summary is None:
+            typer.echo(f"{run.path} is left out: it is not done", err=True)
+            continue
+        for name in to:
+            with held(run.path):
+                where = send_run(run.path, name)
+            typer.echo(f"{run.path}: {where or f'{name} has it'}")
 
 
 def recipes() -> None:

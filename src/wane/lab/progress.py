@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -28,6 +29,8 @@ class Progress:
         self.bar: Bar | None = None
         self.names: tuple[str, ...] = ()
         self.images, self.since = 0, time.perf_counter()
+        #: Called with the history after every epoch: loggers, and whoever copies the run folder.
+        self.after_epoch: list[Callable[[History], None]] = []
         if self.console.is_terminal and not quiet:
             first, last = (TextColumn(f"{{task.{part}}}", markup=False) for part in ("description", "fields[note]"))
             columns = (first, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), last)
@@ -47,8 +50,7 @@ class Progress:
         self.names = names
         done = position.task * self.epochs_per_task + position.epoch
         if done:
-            self.console.print(f"{self.title}: going on after {done} of {epochs} epochs",
-                               highlight=False, markup=False, soft_wrap=True)  # fmt: skip
+            self.say(f"{self.title}: going on after {done} of {epochs} epochs")
         if self.bar is not None:
             self.bar.add_task(self.title, total=epochs, completed=done, note="")
         self.since = time.perf_counter()
@@ -65,8 +67,13 @@ class Progress:
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], advance=1, description=f"task {task + 1}", note=note)
         else:
-            self.console.print(f"task {task + 1} epoch {epoch + 1}/{self.epochs_per_task}: {note}",
-                               highlight=False, markup=False, soft_wrap=True)  # fmt: skip
+            self.say(f"task {task + 1} epoch {epoch + 1}/{self.epochs_per_task}: {note}")
+        for call in self.after_epoch:
+            call(history)
+
+    def say(self, text: str) -> None:
+        """A line, as it is."""
+        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def describe(history: History, names: tuple[str, ...]) -> str:

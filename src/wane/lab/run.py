@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,7 @@ def run(
     dataset: Dataset | None = None,
     model: nn.Module | None = None,
     progress: Progress | None = None,
+    loggers: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Run `config` in `folder`, or go on with it; returns the summary. An error if another process is at it.
 
@@ -40,16 +42,21 @@ def run(
         dataset: your own data, instead of `config.data.name`; `data.per_class` and the like hold.
         model: your own network, instead of `config.model`; it must be built the same way when the run goes on.
         progress: what is shown meanwhile; default: nothing.
+        loggers: tools that show the run as it goes, of `wane.lab.loggers.LOGGERS`. No part of the config: that is what
+            the result depends on, and it is the same whoever looks on.
     """
     from wane.lab.lock import held
+    from wane.lab.loggers import load_logger
 
+    for name in loggers:
+        load_logger(name)  # before anything is begun
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder: give a new or empty folder as --out")
-    if (folder / "summary.json").exists():  # it is only read
+    if (folder / "summary.json").exists() and not loggers:  # it is only read
         return run_held(config, folder)
     with held(folder):
-        return run_held(config, folder, dataset=dataset, model=model, progress=progress)
+        return run_held(config, folder, dataset=dataset, model=model, progress=progress, loggers=loggers)
 
 
 def run_held(
@@ -59,25 +66,30 @@ def run_held(
     dataset: Dataset | None = None,
     model: nn.Module | None = None,
     progress: Progress | None = None,
+    loggers: Sequence[str] = (),
 ) -> dict[str, Any]:
     """What `run` does, for a caller who holds the lock of the folder."""
     from wane.lab.devices import team_for
+    from wane.lab.loggers.follow import followed, send_run
     from wane.lab.loop import train
     from wane.lab.progress import Progress as Shown
 
     _claim(folder, config)
     done = read_summary(folder)
     if done is not None:
+        for name in loggers:
+            send_run(folder, name)
         return done
     (folder / "failed.json").unlink(missing_ok=True)  # of an attempt before
     dataset = load_data(config) if dataset is None else reduced(dataset, config)
     shown = progress or Shown(config.recipe, epochs_per_task=config.learner.epochs, quiet=True)
-    with shown, team_for(config, folder, dataset, model) as team:
-        state = train(config, dataset, folder, progress=shown, model=model, team=team)
-    summary = summarise(config, state, dataset)
-    text = json.dumps(summary, indent=2, allow_nan=False)
-    write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
-    (folder / PREVIOUS).unlink(missing_ok=True)  # half of what a finished run takes on the disk
+    with followed(folder, loggers, dataset.class_names, shown):
+        with shown, team_for(config, folder, dataset, model) as team:
+            state = train(config, dataset, folder, progress=shown, model=model, team=team)
+        summary = summarise(config, state, dataset)
+        text = json.dumps(summary, indent=2, allow_nan=False)
+        write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
+        (folder / PREVIOUS).unlink(missing_ok=True)  # half of what a finished run takes on the disk
     return summary
 
 
@@ -175,8 +187,9 @@ def _claim(folder: Path, config: Config) -> None:
         if any(folder.glob("checkpoint*.pt")) or path.read_text(encoding="utf-8") != to_toml(begun_with):
             raise ConfigError(f"{folder} holds another run ({'; '.join(changed)}): give another --out, or the settings "
                               "that it was begun with")  # fmt: skip
-        for unfinished in ("samples.parquet", "flow.npz", "recovery.parquet"):
-            (folder / unfinished).unlink(missing_ok=True)
+        left = ("samples.parquet", "flow.npz", "recovery.parquet", "logged.*.json", "events.out.tfevents.*")
+        for unfinished in [file for pattern in left for file in folder.glob(pattern)]:
+            unfinished.unlink()
     elif any(not item.name.startswith(("lock.", "log.txt")) for item in folder.iterdir()):
         raise ConfigError(f"{folder} is not empty and holds no run: give a new or empty folder as --out")
     write_atomically(path, lambda file: file.write(to_toml(config).encode()))

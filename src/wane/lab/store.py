@@ -23,7 +23,7 @@ from wane.lab.lock import Owner, owner
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["Run", "Status", "load_runs", "read_runs", "statuses", "write_config"]
+__all__ = ["Run", "Status", "flat", "load_runs", "read_runs", "statuses", "write_config"]
 
 THREADS = 32
 
@@ -75,7 +75,7 @@ def load_runs(root: str | Path = "runs") -> polars.DataFrame:
         summary: dict[str, Any] = run.summary or {}
         rows.append({
             "name": run.name, "state": run.status.state, "title": method_title(run.config),
-            **_flat(run.config.model_dump(mode="json")), **_flat(summary.get("metrics", {})),
+            **flat(run.config.model_dump(mode="json")), **flat(summary.get("metrics", {})),
             **{key: summary[key] for key in ("steps", "seconds") if key in summary},
         })  # fmt: skip
     if not rows:
@@ -207,12 +207,16 @@ def _is_local(fs: Any) -> bool:
     return "file" in fs.protocol
 
 
-def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by dotted name; a list is written as JSON, for a column must be of one kind."""
-    flat: dict[str, Any] = {}
+def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by dotted name; a list is written as JSON, for a column must be of one kind.
+
+    >>> flat({"seed": 0, "model": {"hidden": [16, 16]}})
+    {'seed': 0, 'model.hidden': '[16, 16]'}
+    """
+    found: dict[str, Any] = {}
     for key, value in nested.items():
         if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{key}.")
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            flat[prefix + key] = json.dumps(value) if isinstance(value, list) else value
-    return flat
+            found[prefix + key] = json.dumps(value) if isinstance(value, list) else value
+    return found

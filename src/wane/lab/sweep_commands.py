@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from wane.lab.commands import Settings
+from wane.lab.commands import Loggers, Settings
 
 __all__ = ["sweep"]
 
@@ -34,6 +34,7 @@ def sweep(
     minutes: Annotated[int, typer.Option(min=2, help="slurm: limit of a job; it is then queued again.")] = 240,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also run what failed before.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and their state, and do nothing.")] = False,
+    logger: Loggers = None,
 ) -> None:
     """Do all runs of a recipe that are missing; the same command goes on where it was stopped."""
     from wane.lab.config import parse_setting
@@ -52,7 +53,7 @@ def sweep(
         return
     options = Options(workers, cpus, gpus, retry_failed, address, partition, minutes)
     try:
-        ended = run_sweep(planned, out, engine=engine, options=options)
+        ended = run_sweep(planned, out, engine=engine, options=options, loggers=logger or ())
     except KeyboardInterrupt:
         typer.echo("wane: stopped; the same command goes on from the last whole epoch of every run", err=True)
         raise typer.Exit(130) from None

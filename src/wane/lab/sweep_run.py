@@ -16,6 +16,7 @@ from rich.text import Text
 
 from wane.lab.config import ConfigError, to_toml
 from wane.lab.engines import Job, Options, Outcome, load_engine
+from wane.lab.loggers import load_logger
 from wane.lab.store import Status, statuses, write_config
 from wane.lab.sweep import Planned
 
@@ -31,15 +32,18 @@ def run_sweep(
     engine: str = "local",
     options: Options | None = None,
     console: Console | None = None,
+    loggers: Sequence[str] = (),
 ) -> dict[str, Outcome]:
     """Run what is missing below `root`, a folder or URL; returns how each run ended, done before or now.
 
     A run that fails does not stop the rest. A run that another process is at is waited for, and taken over if that
-    process dies. Stopped at any moment, the same call goes on.
+    process dies. Stopped at any moment, the same call goes on. `loggers` show the runs as they go.
     """
     options = options or Options()
     run_all = load_engine(engine)
-    jobs = plan_jobs(planned, root)
+    for name in loggers:
+        load_logger(name)  # what is missing is said once, not by every run
+    jobs = plan_jobs(planned, root, loggers)
     for job in jobs:
         write_config(job.place, to_toml_of(job))
     ended: dict[str, Outcome] = {}
@@ -66,7 +70,7 @@ def run_sweep(
                 time.sleep(POLL)
 
 
-def plan_jobs(planned: Iterable[Planned], root: str | Path) -> list[Job]:
+def plan_jobs(planned: Iterable[Planned], root: str | Path, loggers: Sequence[str] = ()) -> list[Job]:
     """The jobs of a sweep below `root`."""
     base = str(root).rstrip("/") if "://" in str(root) else str(Path(root).absolute())
     return [
@@ -75,6 +79,7 @@ def plan_jobs(planned: Iterable[Planned], root: str | Path) -> list[Job]:
             run.config.model_dump(mode="json", exclude_none=True),
             f"{base}/{run.name}",
             run.config.data.tasks * run.config.learner.epochs,
+            tuple(loggers),
         )
         for run in planned
     ]

@@ -71,7 +71,7 @@ def _child(sender: Any, job: Job, threads: int, retry: bool) -> None:
     if os.name == "posix":
         os.setpgid(0, 0)  # Ctrl-C is for the sweep, which then ends its processes
     end_with_parent()  # killed, the sweep cannot end them
-    sender.send(carry_out(job.settings, job.place, threads=threads, retry=retry))
+    sender.send(carry_out(job.settings, job.place, threads=threads, retry=retry, loggers=job.loggers))
 
 
 def _obituary(code: int | None) -> str:

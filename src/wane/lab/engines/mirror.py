@@ -52,6 +52,7 @@ def mirrored(
         folder, copied = Path(scratch) / Path(there).name, {}
         folder.mkdir()
         for name in _names(fs, there) if files is None else files:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
             fs.get_file(f"{there}/{name}", str(folder / name))
             copied[name] = _version(folder / name)
         last = time.monotonic()
@@ -60,11 +61,12 @@ def mirrored(
             nonlocal last
             if lost.is_set() or not (always or time.monotonic() - last > EVERY):
                 return
-            for path in sorted(folder.iterdir(), key=lambda path: LAST.index(path.name) if path.name in LAST else -1):
-                version = _version(path)
-                if copied.get(path.name) != version and not path.name.startswith("."):
-                    fs.put_file(str(path), f"{there}/{path.name}")
-                    copied[path.name] = version
+            names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+            for name in sorted(names, key=lambda name: LAST.index(name) if name in LAST else -1):
+                version = _version(folder / name)
+                if copied.get(name) != version and not name.startswith("."):
+                    fs.put_file(str(folder / name), f"{there}/{name}")
+                    copied[name] = version
             for gone in [name for name in copied if not (folder / name).exists()]:
                 fs.rm_file(f"{there}/{gone}")
                 del copied[gone]
@@ -140,7 +142,7 @@ def _held(fs: Any, path: str, url: str, patience: float) -> Iterator[threading.E
 
 def _names(fs: Any, there: str) -> list[str]:
     fs.invalidate_cache()
-    names = [Path(file).name for file in fs.find(there, maxdepth=1)]
+    names = [file.removeprefix(there).strip("/") for file in fs.find(there)]
     return [name for name in names if not name.startswith("lock.")]
 
 

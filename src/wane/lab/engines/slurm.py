@@ -28,7 +28,9 @@ class CarryOut:
 
     def __call__(self, job: Job, threads: int, retry: bool) -> Outcome:
         """Run it; the lock of a killed node is fresh for a while, so have patience with it."""
-        return carry_out(job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE)
+        return carry_out(
+            job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE, loggers=job.loggers
+        )
 
     def checkpoint(self, *arguments: Any) -> submitit.helpers.DelayedSubmission:
         """The same again: the run itself knows where it was."""

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,7 +20,13 @@ __all__ = ["carry_out", "failure", "report_failure"]
 
 
 def carry_out(
-    settings: dict[str, Any], place: str, *, threads: int | None = None, retry: bool = False, patience: float = 0.0
+    settings: dict[str, Any],
+    place: str,
+    *,
+    threads: int | None = None,
+    retry: bool = False,
+    patience: float = 0.0,
+    loggers: Sequence[str] = (),
 ) -> Outcome:
     """Run a config in a run folder, or at the URL of one, or go on with it there.
 
@@ -30,6 +36,7 @@ def carry_out(
         threads: of torch and Polars.
         retry: also if it failed before.
         patience: seconds to wait for a lock that another holds, such as one whose machine died a moment ago.
+        loggers: tools that show the run as it goes.
     """
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = os.environ["POLARS_MAX_THREADS"] = str(threads)
@@ -41,11 +48,11 @@ def carry_out(
             from wane.lab.engines.mirror import mirrored
 
             with mirrored(place, patience=patience) as (folder, push):
-                return _attempt(settings, folder, retry, push)
+                return _attempt(settings, folder, retry, loggers, push)
         if (Path(place) / "summary.json").exists():
             return Outcome("done")
         with held(Path(place), patience=patience):
-            return _attempt(settings, Path(place), retry)
+            return _attempt(settings, Path(place), retry, loggers)
     except (HeldError, LostError) as error:
         return Outcome("held", str(error))
 
@@ -80,7 +87,11 @@ def report_failure(place: str, sentence: str) -> Outcome:
 
 
 def _attempt(
-    settings: dict[str, Any], folder: Path, retry: bool, after_epoch: Callable[[], None] | None = None
+    settings: dict[str, Any],
+    folder: Path,
+    retry: bool,
+    loggers: Sequence[str],
+    after_epoch: Callable[[], None] | None = None,
 ) -> Outcome:
     from rich.console import Console
 
@@ -89,12 +100,6 @@ def _attempt(
     from wane.lab.loop import DivergedError
     from wane.lab.progress import Progress
     from wane.lab.run import run_held
-
-    class Logged(Progress):
-        def epoch_done(self, *what: Any) -> None:
-            super().epoch_done(*what)
-            if after_epoch is not None:
-                after_epoch()
 
     if (folder / "summary.json").exists():
         return Outcome("done")
@@ -106,8 +111,10 @@ def _attempt(
         try:
             config = build_config(settings)
             console = Console(file=log, force_terminal=False, width=200)
-            shown = Logged(config.recipe, epochs_per_task=config.learner.epochs, console=console)
-            run_held(config, folder, progress=shown)
+            shown = Progress(config.recipe, epochs_per_task=config.learner.epochs, console=console)
+            if after_epoch is not None:
+                shown.after_epoch.append(lambda history: after_epoch())
+            run_held(config, folder, progress=shown, loggers=loggers)
         except Exception as error:
             traceback.print_exc(file=log)
             said = " ".join(str(error).split())
