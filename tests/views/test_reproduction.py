@@ -99,3 +99,12 @@ def test_files_and_page(tmp_path):
     assert "https:" not in text
     with pytest.raises(ValueError, match="none of the 6 runs is done"):
         write_reproduction({"table2": planned}, [], out)
+
+
+def test_a_run_that_recorded_more_stands_for_one_of_a_table(tmp_path):
+    run = write_run(tmp_path / "run", [{"record": {"flow": True}}], matrix=((0.8, None), (0.4, 0.9)))
+    plain = Planned("ER", build_config(run.config.model_dump(), {"record": {"flow": False}}))
+    write_reproduction({"table2": [plain]}, [run], tmp_path / "out")
+    assert "65.00" in (tmp_path / "out" / "table2.txt").read_text()
+    with pytest.raises(ValueError, match="none of the 1 runs is done"):
+        write_reproduction({"diagnostics": [plain]}, [run], tmp_path / "none")

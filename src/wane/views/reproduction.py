@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from wane.lab.checkpoint import write_atomically
+from wane.lab.config import Config, Record
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import Planned, fingerprint, method_title
 from wane.views.claims import Judged, judge, judged_markdown
@@ -45,7 +46,9 @@ def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[
         out: a folder; made if it is not there.
     """
     out.mkdir(parents=True, exist_ok=True)
-    chosen = {part: _planned(runs, plans) for part, plans in planned.items()}
+    chosen = {
+        part: _planned(runs, plans, exactly=part in ("diagnostics", "recovery")) for part, plans in planned.items()
+    }
     wanted = {fingerprint(plan.config) for plans in planned.values() for plan in plans}
     done = list({run.path: run for part in chosen.values() for run in part}.values())
     if not done:
@@ -116,9 +119,15 @@ def _figures(part: str, runs: Sequence[RunFolder], out: Path) -> list[str]:
     return made
 
 
-def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned]) -> list[RunFolder]:
-    wanted = {fingerprint(plan.config) for plan in plans}
-    return [run for run in runs if fingerprint(run.config) in wanted and run.summary is not None]
+def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned], *, exactly: bool) -> list[RunFolder]:
+    """The finished runs among those planned; for a table, also those that recorded more than it asks for."""
+
+    def key(config: Config) -> str:
+        plain = {"record": Record(classes=config.record.classes)}
+        return fingerprint(config if exactly else config.model_copy(update=plain))
+
+    wanted = {key(plan.config) for plan in plans}
+    return [run for run in runs if key(run.config) in wanted and run.summary is not None]
 
 
 def _diagnosed(runs: Sequence[RunFolder]) -> list[RunFolder]:
