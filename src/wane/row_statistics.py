@@ -130,6 +130,13 @@ def repays_compiling(logits: Tensor, compiled: bool | None) -> bool:
 _compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
 _compiler_failed = False
 
+# Functions and constants of this package stay what they were when compiled: not to be asked again at each call.
+_OPTIONS: dict[str, Any] | None = (
+    {"guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe}
+    if hasattr(torch.compiler, "skip_guard_on_globals_unsafe")
+    else None
+)
+
 
 @torch.no_grad()
 def try_compiled(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
@@ -139,7 +146,7 @@ def try_compiled(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
         return None
     try:
         if function not in _compiled:
-            _compiled[function] = torch.compile(function, dynamic=True)
+            _compiled[function] = torch.compile(function, dynamic=True, options=_OPTIONS)
         result: R = _compiled[function](*args, **kwargs)
         return result
     except Exception as error:
@@ -166,7 +173,11 @@ def rows_per_chunk(rows: int, classes: int) -> int:
 def _of_label(scores: Tensor, labels: Tensor) -> Tensor:
     """(N, 1): the label's own score, NaN where the label is no class."""
     own, no_class = _inside(labels, scores.shape[1])
-    return scores.gather(1, own[:, None]).masked_fill(no_class[:, None], torch.nan)
+    label = scores.gather(1, own[:, None]).masked_fill(no_class[:, None], torch.nan)
+    if torch.compiler.is_compiling():
+        # Changes nothing, but makes the compiler store the column: it would look it up in every loop that needs it.
+        label = label.as_strided((scores.shape[0], 1), (1, 1))
+    return label
 
 
 def _inside(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

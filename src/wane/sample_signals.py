@@ -7,6 +7,7 @@ of wane reads names, titles and orientation from there.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -149,8 +150,6 @@ def signals(
     ignored = None if ignore_index is None else labels == ignore_index
     if ignored is not None:
         labels = torch.where(ignored, 0, labels)
-    if validate:
-        _check_range(labels, scores.shape[-1], ignored)
     whole = scores
     if classes is not None:
         scores, labels = _restrict(scores, labels, classes, ignored, validate)
@@ -165,13 +164,14 @@ def signals(
         scores = scores if classes is None else scores / scores.sum(-1, keepdim=True)
         statistics, least, total = of_probabilities(scores.reshape(-1, count), labels.reshape(-1))
         if validate:
+            _check_range(labels, count, ignored)
             total = total if classes is None else whole.sum(-1).reshape(-1)
             _check_probabilities(least, total, ignored)
         scored = _from_statistics(statistics, count, math.log(count), probable=True, checked=validate)
     else:
         scored = _from_logits(scores, labels, compiled, validate)
         if validate:
-            _check_logits(scored.loss, ignored, lambda row: _statistics_of_row(scores, labels, row))
+            _check_logits(scored.loss, labels, count, ignored, lambda row: _statistics_of_row(scores, labels, row))
     return _finished(scored, labels.shape, ignored)
 
 
@@ -222,8 +222,6 @@ def linear_signals(
     ignored = None if ignore_index is None else labels == ignore_index
     if ignored is not None:
         labels = torch.where(ignored, 0, labels)
-    if validate:
-        _check_range(labels, count, ignored)
     rows, tokens = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
     step = 4 * rows_per_chunk(
         len(rows), vocabulary_chunk
@@ -235,23 +233,26 @@ def linear_signals(
     statistics = RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
     scored = _from_statistics(statistics, count, math.log(count), checked=validate)
     if validate:
-        _check_logits(scored.loss, ignored, lambda row: RowStatistics(*(column[row] for column in statistics)))
+        _check_logits(
+            scored.loss, labels, count, ignored, lambda row: RowStatistics(*(column[row] for column in statistics))
+        )
     return _finished(scored, labels.shape, ignored)
 
 
 def _from_logits(logits: Tensor, labels: Tensor, compiled: bool | None, checked: bool) -> Signals:
     """Flat signals of logits of any leading shape. A slice such as logits[:, :-1] is walked through, not copied."""
-    try:
-        flat = logits.view(-1, logits.shape[-1])
-    except RuntimeError:
-        parts = [_from_logits(z, y, compiled, checked) for z, y in zip(logits, labels, strict=True)]
-        return Signals(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    labels, classes = labels.reshape(-1), logits.shape[-1]
-    if repays_compiling(flat, compiled):
-        scored = try_compiled(_fused, flat, labels, torch.tensor(math.log(classes), dtype=torch.float64))
+    classes = logits.shape[-1]
+    if logits.ndim > 2:
+        try:
+            logits, labels = logits.view(-1, classes), labels.reshape(-1)
+        except RuntimeError:
+            parts = [_from_logits(z, y, compiled, checked) for z, y in zip(logits, labels, strict=True)]
+            return Signals(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    if repays_compiling(logits, compiled):
+        scored = try_compiled(_fused, logits, labels, _log_tensor(classes))
         if scored is not None:
             return scored
-    return _from_statistics(of_logits(flat, labels), classes, math.log(classes), checked=checked)
+    return _from_statistics(of_logits(logits, labels), classes, math.log(classes), checked=checked)
 
 
 def _fused(logits: Tensor, labels: Tensor, log_classes: Tensor) -> Signals:
@@ -262,6 +263,11 @@ def _fused(logits: Tensor, labels: Tensor, log_classes: Tensor) -> Signals:
     return _from_statistics(plain(logits, labels), logits.shape[1], log_classes, checked=False)
 
 
+@cache
+def _log_tensor(classes: int) -> Tensor:
+    return torch.tensor(math.log(classes), dtype=torch.float64)
+
+
 def _from_statistics(
     statistics: RowStatistics, classes: int, log_classes: float | Tensor, *, probable: bool = False, checked: bool
 ) -> Signals:
@@ -270,13 +276,15 @@ def _from_statistics(
     p_max = top if probable else (-log_sum).exp()
     loss = log_sum - gap
     p = top * gap.exp() if probable else (-loss).exp()
+    rank = above + 1
+    whole = rank.to(torch.int64)
     if not checked:
         # A NaN logit compares as "not greater" with everything: without this the row would look like a correct one.
-        above = torch.where(loss.isnan(), torch.nan, above)
-    rank = above + 1
+        broken = loss != loss  # as isnan(), which is not vectorised when compiled
+        above, rank = (torch.where(broken, torch.nan, x) for x in (above, rank))
+        whole = torch.where(broken, 0, whole)
     sample = Sample(p, p_max, loss, above, rank, classes, log_classes)
-    whole = rank if checked else rank.nan_to_num(0)
-    return Signals(*[signal.of(sample) for signal in SIGNALS.values()] + [whole.to(torch.int64)])
+    return Signals(*[signal.of(sample) for signal in SIGNALS.values()] + [whole])
 
 
 def _finished(flat: Signals, shape: torch.Size, ignored: Tensor | None) -> Signals:
@@ -299,6 +307,8 @@ def _scores(scores: Any, what: str) -> Tensor:
 
 
 def _labels(labels: Any, scores: Tensor) -> Tensor:
+    if isinstance(labels, Tensor) and labels.dtype == torch.int64 and labels.device == scores.device:
+        return labels
     tensor = torch.as_tensor(labels, device=scores.device)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"labels should be integers (class indices), not {tensor.dtype}")
@@ -313,6 +323,8 @@ def _restrict(
     if wanted.ndim != 1 or wanted.is_floating_point() or wanted.dtype == torch.bool or len(wanted) == 0:
         raise ValueError(f"classes should be a list of class indices, such as range(20), not {classes!r}")
     size = scores.shape[-1]
+    if validate:
+        _check_range(labels, size, ignored)
     if validate and (int(wanted.min()) < 0 or int(wanted.max()) >= size or len(set(wanted.tolist())) < len(wanted)):
         raise ValueError(f"classes should be different indices from 0 to {size - 1}, not {classes!r}")
     position = torch.full((size,), -1, device=scores.device)
@@ -336,21 +348,25 @@ def _raise_at(bad: Tensor, ignored: Tensor | None, sentence: Callable[[int], str
 
 
 def _check_range(labels: Tensor, classes: int, ignored: Tensor | None) -> None:
-    low, high = labels.aminmax() if labels.numel() else (labels.new_zeros(()),) * 2
-    if int(low) >= 0 and int(high) < classes:
-        return
     _raise_at((labels < 0) | (labels >= classes), ignored, lambda row: (
         f"label {int(labels.reshape(-1)[row])} at row {row} is not a class from 0 to {classes - 1}: "
         "correct it, or name it as ignore_index if it marks padding"))  # fmt: skip
 
 
-def _check_logits(loss: Tensor, ignored: Tensor | None, statistics_of: Callable[[int], RowStatistics]) -> None:
-    """A NaN or +inf anywhere in a row makes its loss NaN, -inf at the label makes it inf: one sum over rows tells."""
-    loss = loss.detach()
+def _check_logits(
+    loss: Tensor, labels: Tensor, classes: int, ignored: Tensor | None, statistics_of: Callable[[int], RowStatistics]
+) -> None:
+    """A NaN or +inf anywhere in a row or a label that is no class makes the loss NaN, -inf at the label makes it inf.
+
+    So one sum over rows tells, and what it was is looked up only then.
+    """
+    if loss.requires_grad:
+        loss = loss.detach()
     if ignored is not None:
         loss = loss.masked_fill(ignored.reshape(-1), 0.0)
     if math.isfinite(float(loss.sum())):
         return
+    _check_range(labels, classes, ignored)
 
     def sentence(row: int) -> str:
         top, gap, *_ = map(float, statistics_of(row))
