@@ -138,7 +138,6 @@ _OPTIONS: dict[str, Any] | None = (
 )
 
 
-@torch.no_grad()
 def try_compiled(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
     """`function` as one kernel for every batch size and number of classes; None without a compiler, tried once."""
     global _compiler_failed
@@ -147,7 +146,8 @@ def try_compiled(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
     try:
         if function not in _compiled:
             _compiled[function] = torch.compile(function, dynamic=True, options=_OPTIONS)
-        result: R = _compiled[function](*args, **kwargs)
+        with torch.no_grad():
+            result: R = _compiled[function](*args, **kwargs)
         return result
     except Exception as error:
         log.debug("torch.compile does not work here, going on without it: %s", error)

@@ -264,8 +264,9 @@ def _fused(logits: Tensor, labels: Tensor, log_classes: Tensor) -> Signals:
 
 
 @cache
+@torch.inference_mode(False)
 def _log_tensor(classes: int) -> Tensor:
-    return torch.tensor(math.log(classes), dtype=torch.float64)
+    return torch.tensor(math.log(classes), dtype=torch.float64, device="cpu")
 
 
 def _from_statistics(
