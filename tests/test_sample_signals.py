@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import wane
-from wane import row_statistics
+from wane import row_statistics, sample_signals
 
 
 def random_case(n, c, scale, seed=0):
@@ -80,7 +80,7 @@ def test_half_precision_is_accumulated_in_float32(dtype, compiled):
 def test_the_compiler_really_compiled():
     z, y = random_case(16, 10, 1.0)
     wane.signals(z, y, compiled=True)
-    assert row_statistics._kernel is not None
+    assert row_statistics._compiled
     assert not row_statistics._compiler_failed
 
 
@@ -88,7 +88,7 @@ def test_no_compiler_falls_back_silently(monkeypatch, capfd):
     def broken(*_, **__):
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(row_statistics, "_kernel", None)
+    monkeypatch.setattr(row_statistics, "_compiled", {})
     monkeypatch.setattr(row_statistics, "_compiler_failed", False)
     monkeypatch.setattr(torch, "compile", broken)
     z, y = random_case(16, 10, 1.0)
@@ -110,7 +110,7 @@ def test_new_batch_sizes_and_class_counts_do_not_compile_again():
 
 def test_only_large_inputs_are_compiled_by_themselves(monkeypatch):
     calls = []
-    monkeypatch.setattr(row_statistics, "_try_compiled", lambda z, y: calls.append(z.shape))
+    monkeypatch.setattr(sample_signals, "try_compiled", lambda _, z, *__: calls.append(z.shape))
     monkeypatch.setattr(row_statistics, "COMPILE_ELEMENTS", 1000)
     for rows in (9, 100):
         wane.signals(*random_case(rows, 100, 1.0))
@@ -365,6 +365,22 @@ def test_without_validation_broken_rows_are_nan_and_never_correct(compiled):
     assert all(v[[1, 2]].isnan().all() for v in s[:8])
     assert s.rank[[1, 2]].tolist() == [0, 0]
     assert not any(v[[0, 3]].isnan().any() for v in s[:8])
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("wrong", [-100, 5])
+def test_without_validation_a_label_that_is_no_class_is_nan_and_ends_nothing(compiled, wrong):
+    z, y = random_case(4, 5, 1.0)
+    y[1] = wrong
+    for s in (
+        wane.signals(z, y, validate=False, compiled=compiled),
+        wane.signals(z.clone().requires_grad_(), y, validate=False),
+        wane.signals(probabilities=z.softmax(1), labels=y, validate=False),
+        wane.linear_signals(z, torch.eye(5), y, validate=False),
+    ):
+        assert all(v[1].isnan() for v in s[:8])
+        assert s.rank[1] == 0
+        assert not any(v[[0, 2, 3]].isnan().any() for v in s[:8])
 
 
 def test_checking_reads_the_logits_no_second_time():

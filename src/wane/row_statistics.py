@@ -2,7 +2,8 @@
 
 All kernels here return the same `RowStatistics`; they differ in how they walk over the logits:
 
-* `plain`: one expression. Differentiable, and what `torch.compile` fuses into two reads of the logits.
+* `plain`: one expression. Differentiable, and what `torch.compile` fuses, with the signals' formulas after it, into two
+  reads of the logits.
 * `chunked`: the same in cache-sized blocks of rows through one small buffer, for where there is no compiler.
 * `of_probabilities`: from probabilities that were kept instead of logits.
 * `of_linear`: from hidden states and the output matrix, in blocks of the vocabulary (online softmax).
@@ -13,7 +14,7 @@ compiled reduction are several times faster than over booleans or int64.
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
@@ -22,6 +23,9 @@ from torch import Tensor
 CHUNK_ELEMENTS = 2**18
 #: Inputs from here on repay the seconds that the first call of the compiled kernel costs.
 COMPILE_ELEMENTS = 2**22
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +42,7 @@ class RowStatistics(NamedTuple):
 def plain(logits: Tensor, labels: Tensor) -> RowStatistics:
     """The definition: (N, C) logits, (N,) labels. Half precision is accumulated in float32."""
     z = widen(logits)
-    label = z.gather(1, labels[:, None])
+    label = _of_label(z, labels)
     top = z.amax(1, keepdim=True)
     # A compiled sum adds one after the other: over many classes float32 would lose digits, float64 costs nothing then.
     wide = z.dtype if z.shape[1] <= 1024 else torch.float64
@@ -51,7 +55,7 @@ def chunked(logits: Tensor, labels: Tensor) -> RowStatistics:
     """`plain` without a compiler: each block of rows is read from the cache by the five passes, not from memory."""
     rows, classes = logits.shape
     dtype = wide_dtype(logits.dtype)
-    label = logits.gather(1, labels[:, None]).to(dtype)
+    label = _of_label(logits, labels).to(dtype)
     top, total, above = (logits.new_empty(rows, 1, dtype=dtype) for _ in range(3))
     step = rows_per_chunk(rows, classes)
     buffer = logits.new_empty(step, classes, dtype=dtype)
@@ -70,7 +74,7 @@ def chunked(logits: Tensor, labels: Tensor) -> RowStatistics:
 def of_probabilities(probabilities: Tensor, labels: Tensor) -> tuple[RowStatistics, Tensor, Tensor]:
     """The statistics, and each row's least probability and sum, which tell whether they were probabilities."""
     p = widen(probabilities)
-    label = p.gather(1, labels[:, None])
+    label = _of_label(p, labels)
     top = p.amax(1)
     above = torch.cat([(b > y).to(p.dtype).sum(1) for b, y in zip(_blocks(p), _blocks(label, p), strict=True)])
     log_top = top.log()
@@ -83,10 +87,11 @@ def of_linear(
     """As `plain(hidden @ weight.T + bias, labels)`, holding (rows, vocabulary_chunk) logits at a time."""
     wide = wide_dtype(hidden.dtype)
     # A dot product a row, rounded as the matrix product would round it.
-    label = (hidden.to(wide) * weight[labels].to(wide)).sum(1)
+    own, no_class = _inside(labels, len(weight))
+    label = (hidden.to(wide) * weight[own].to(wide)).sum(1)
     if bias is not None:
-        label = label + bias[labels].to(wide)
-    label = label.to(hidden.dtype).to(wide)[:, None]
+        label = label + bias[own].to(wide)
+    label = label.to(hidden.dtype).to(wide).masked_fill(no_class, torch.nan)[:, None]
     top = torch.full_like(label, -torch.inf)
     total, above = torch.zeros_like(label), torch.zeros_like(label)
     for start in range(0, len(weight), vocabulary_chunk):
@@ -107,16 +112,47 @@ def of_linear(
     return RowStatistics(top[:, 0], (label - top)[:, 0], total.log()[:, 0], above[:, 0])
 
 
-def of_logits(logits: Tensor, labels: Tensor, compiled: bool | None) -> RowStatistics:
-    """The fastest kernel for this input; which one depends on its size, dtype and device alone."""
+def of_logits(logits: Tensor, labels: Tensor) -> RowStatistics:
+    """By the fastest kernel that needs no compiler of its own."""
     if torch.compiler.is_compiling() or (logits.requires_grad and torch.is_grad_enabled()):
         return plain(logits, labels)
     with torch.no_grad():
-        if compiled or (compiled is None and logits.numel() >= COMPILE_ELEMENTS):
-            statistics = _try_compiled(logits, labels)
-            if statistics is not None:
-                return statistics
         return chunked(logits, labels)
+
+
+def repays_compiling(logits: Tensor, compiled: bool | None) -> bool:
+    """Whether to try the compiled kernel: a matter of the input's size, unless the caller decides."""
+    if torch.compiler.is_compiling() or (logits.requires_grad and torch.is_grad_enabled()):
+        return False
+    return logits.numel() >= COMPILE_ELEMENTS if compiled is None else compiled
+
+
+_compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
+_compiler_failed = False
+
+# Functions and constants of this package stay what they were when compiled: not to be asked again at each call.
+_OPTIONS: dict[str, Any] | None = (
+    {"guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe}
+    if hasattr(torch.compiler, "skip_guard_on_globals_unsafe")
+    else None
+)
+
+
+def try_compiled(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
+    """`function` as one kernel for every batch size and number of classes; None without a compiler, tried once."""
+    global _compiler_failed
+    if _compiler_failed:
+        return None
+    try:
+        if function not in _compiled:
+            _compiled[function] = torch.compile(function, dynamic=True, options=_OPTIONS)
+        with torch.no_grad():
+            result: R = _compiled[function](*args, **kwargs)
+        return result
+    except Exception as error:
+        log.debug("torch.compile does not work here, going on without it: %s", error)
+        _compiler_failed = True
+        return None
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -134,25 +170,22 @@ def rows_per_chunk(rows: int, classes: int) -> int:
     return max(1, min(rows, CHUNK_ELEMENTS * torch.get_num_threads() // classes))
 
 
+def _of_label(scores: Tensor, labels: Tensor) -> Tensor:
+    """(N, 1): the label's own score, NaN where the label is no class."""
+    own, no_class = _inside(labels, scores.shape[1])
+    label = scores.gather(1, own[:, None]).masked_fill(no_class[:, None], torch.nan)
+    if torch.compiler.is_compiling():
+        # Changes nothing, but makes the compiler store the column: it would look it up in every loop that needs it.
+        label = label.as_strided((scores.shape[0], 1), (1, 1))
+    return label
+
+
+def _inside(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Labels that can be looked up, and which of them were no class: a compiled kernel could only abort at those."""
+    own = labels.clamp(0, classes - 1)
+    return own, own != labels
+
+
 def _blocks(x: Tensor, like: Tensor | None = None) -> tuple[Tensor, ...]:
     rows, classes = (x if like is None else like).shape
     return torch.split(x, rows_per_chunk(rows, classes))
-
-
-_kernel: Callable[[Tensor, Tensor], RowStatistics] | None = None
-_compiler_failed = False
-
-
-def _try_compiled(logits: Tensor, labels: Tensor) -> RowStatistics | None:
-    """One kernel for every batch size and number of classes; None where no compiler works, which is tried once."""
-    global _kernel, _compiler_failed
-    if _compiler_failed:
-        return None
-    try:
-        if _kernel is None:
-            _kernel = torch.compile(plain, dynamic=True)
-        return _kernel(logits, labels)
-    except Exception as error:
-        log.debug("torch.compile does not work here, going on without it: %s", error)
-        _compiler_failed = True
-        return None

@@ -7,13 +7,23 @@ of wane reads names, titles and orientation from there.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from wane.registry import Registry
-from wane.row_statistics import RowStatistics, of_linear, of_logits, of_probabilities, rows_per_chunk
+from wane.row_statistics import (
+    RowStatistics,
+    of_linear,
+    of_logits,
+    of_probabilities,
+    plain,
+    repays_compiling,
+    rows_per_chunk,
+    try_compiled,
+)
 
 __all__ = ["SIGNALS", "Signal", "Signals", "linear_signals", "signals"]
 
@@ -36,13 +46,15 @@ class Signals(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What the formulas speak of: p_y, max_c p_c, -ln p_y, the rank of y (as a float), and C."""
+    """What the formulas speak of: p_y, max_c p_c, -ln p_y, rank_y - 1 and rank_y (as floats), C and ln C."""
 
     p: Tensor
     p_max: Tensor
     loss: Tensor
+    above: Tensor
     rank: Tensor
     classes: int
+    log_classes: float | Tensor
 
 
 @dataclass(frozen=True)
@@ -65,26 +77,26 @@ def _rows(*rows: Signal) -> dict[str, Signal]:
 SIGNALS: Registry[Signal] = Registry(
     "signal",
     _rows(
-        # Written as 2 - rank, not rank == 1, so that a rank of NaN gives NaN and not "wrong".
+        # Written as 1 - above, not rank == 1, so that a rank of NaN gives NaN and not "wrong".
         Signal("accuracy", "Accuracy", "a", "decision", r"[\mathrm{rank}_y = 1]", True,
-               lambda s: (2 - s.rank).clamp(min=0)),
+               lambda s: (1 - s.above).clamp(min=0)),
         Signal("loss", "Loss", r"\ell", "confidence", r"-\ln p_y", False,
                lambda s: s.loss),
         # Written so that a correct prediction gives exactly 1: 1 + p - p would round.
         Signal("cm", "Confusion margin", "m", "confidence", r"1 + p_y - \max_c p_c", True,
                lambda s: 1 - (s.p_max - s.p)),
         Signal("tlr", "True-label rank", "r", "rank", r"1 - \frac{\mathrm{rank}_y - 1}{C - 1}", True,
-               lambda s: 1 - (s.rank - 1) / (s.classes - 1)),
+               lambda s: 1 - s.above / (s.classes - 1)),
         # The clamp keeps the last rank at 0: in float32 log(C) may exceed ln C by a rounding.
         Signal("log_tlr", "Log true-label rank", "l", "rank", r"1 - \frac{\ln \mathrm{rank}_y}{\ln C}", True,
-               lambda s: (1 - s.rank.log() / math.log(s.classes)).clamp(min=0)),
+               lambda s: (1 - s.rank.log() / s.log_classes).clamp(min=0)),
         Signal("rtlr", "Reciprocal true-label rank", "s", "rank",
                r"\frac{C - \mathrm{rank}_y}{(C - 1)\,\mathrm{rank}_y}", True,
                lambda s: (s.classes - s.rank) / ((s.classes - 1) * s.rank)),
         Signal("ctl", "True-label confidence", "q", "confidence", r"p_y", True,
                lambda s: s.p),
         Signal("nkl", "Normalised KL", "k", "divergence", r"1 - \frac{\min(-\ln p_y, \ln C)}{\ln C}", True,
-               lambda s: 1 - s.loss.clamp(max=math.log(s.classes)) / math.log(s.classes)),
+               lambda s: (1 - s.loss / s.log_classes).clamp(min=0)),
     ),
 )  # fmt: skip
 
@@ -138,8 +150,6 @@ def signals(
     ignored = None if ignore_index is None else labels == ignore_index
     if ignored is not None:
         labels = torch.where(ignored, 0, labels)
-    if validate:
-        _check_range(labels, scores.shape[-1], ignored)
     whole = scores
     if classes is not None:
         scores, labels = _restrict(scores, labels, classes, ignored, validate)
@@ -154,13 +164,15 @@ def signals(
         scores = scores if classes is None else scores / scores.sum(-1, keepdim=True)
         statistics, least, total = of_probabilities(scores.reshape(-1, count), labels.reshape(-1))
         if validate:
+            _check_range(labels, count, ignored)
             total = total if classes is None else whole.sum(-1).reshape(-1)
             _check_probabilities(least, total, ignored)
+        scored = _from_statistics(statistics, count, math.log(count), probable=True, checked=validate)
     else:
-        statistics = _flat_statistics(scores, labels, compiled)
+        scored = _from_logits(scores, labels, compiled, validate)
         if validate:
-            _check_logits(statistics, ignored)
-    return _from_statistics(statistics, labels.shape, count, ignored, probable=logits is None, checked=validate)
+            _check_logits(scored.loss, labels, count, ignored, lambda row: _statistics_of_row(scores, labels, row))
+    return _finished(scored, labels.shape, ignored)
 
 
 @torch.no_grad()
@@ -210,8 +222,6 @@ def linear_signals(
     ignored = None if ignore_index is None else labels == ignore_index
     if ignored is not None:
         labels = torch.where(ignored, 0, labels)
-    if validate:
-        _check_range(labels, count, ignored)
     rows, tokens = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
     step = 4 * rows_per_chunk(
         len(rows), vocabulary_chunk
@@ -221,23 +231,46 @@ def linear_signals(
         for h, y in zip(torch.split(rows, step), torch.split(tokens, step), strict=True)
     ]
     statistics = RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    scored = _from_statistics(statistics, count, math.log(count), checked=validate)
     if validate:
-        _check_logits(statistics, ignored)
-    return _from_statistics(statistics, labels.shape, count, ignored, probable=False, checked=validate)
+        _check_logits(
+            scored.loss, labels, count, ignored, lambda row: RowStatistics(*(column[row] for column in statistics))
+        )
+    return _finished(scored, labels.shape, ignored)
 
 
-def _flat_statistics(logits: Tensor, labels: Tensor, compiled: bool | None) -> RowStatistics:
-    """Statistics of any leading shape. A slice such as logits[:, :-1] is walked through, not copied."""
-    try:
-        flat = logits.view(-1, logits.shape[-1])
-    except RuntimeError:
-        parts = [_flat_statistics(z, y, compiled) for z, y in zip(logits, labels, strict=True)]
-        return RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    return of_logits(flat, labels.reshape(-1), compiled)
+def _from_logits(logits: Tensor, labels: Tensor, compiled: bool | None, checked: bool) -> Signals:
+    """Flat signals of logits of any leading shape. A slice such as logits[:, :-1] is walked through, not copied."""
+    classes = logits.shape[-1]
+    if logits.ndim > 2:
+        try:
+            logits, labels = logits.view(-1, classes), labels.reshape(-1)
+        except RuntimeError:
+            parts = [_from_logits(z, y, compiled, checked) for z, y in zip(logits, labels, strict=True)]
+            return Signals(*(torch.cat(column) for column in zip(*parts, strict=True)))
+    if repays_compiling(logits, compiled):
+        scored = try_compiled(_fused, logits, labels, _log_tensor(classes))
+        if scored is not None:
+            return scored
+    return _from_statistics(of_logits(logits, labels), classes, math.log(classes), checked=checked)
+
+
+def _fused(logits: Tensor, labels: Tensor, log_classes: Tensor) -> Signals:
+    """Kernel and formulas in one, to be compiled.
+
+    ln C comes as a tensor because `math.log` and float arguments would tie what is compiled to one number of classes.
+    """
+    return _from_statistics(plain(logits, labels), logits.shape[1], log_classes, checked=False)
+
+
+@cache
+@torch.inference_mode(False)
+def _log_tensor(classes: int) -> Tensor:
+    return torch.tensor(math.log(classes), dtype=torch.float64, device="cpu")
 
 
 def _from_statistics(
-    statistics: RowStatistics, shape: torch.Size, classes: int, ignored: Tensor | None, *, probable: bool, checked: bool
+    statistics: RowStatistics, classes: int, log_classes: float | Tensor, *, probable: bool = False, checked: bool
 ) -> Signals:
     """From four numbers a row to the formulas of the registry."""
     top, gap, log_sum, above = statistics
@@ -245,17 +278,23 @@ def _from_statistics(
     loss = log_sum - gap
     p = top * gap.exp() if probable else (-loss).exp()
     rank = above + 1
-    if ignored is not None:
-        skip = ignored.reshape(-1)
-        p_max, loss, p, rank = (x.masked_fill(skip, torch.nan) for x in (p_max, loss, p, rank))
+    whole = rank.to(torch.int64)
     if not checked:
         # A NaN logit compares as "not greater" with everything: without this the row would look like a correct one.
-        rank = torch.where(loss.isnan(), torch.nan, rank)
-    sample = Sample(p, p_max, loss, rank, classes)
-    values = [signal.of(sample) for signal in SIGNALS.values()]
-    whole = rank if checked and ignored is None else rank.nan_to_num(0)
-    values.append(whole.to(torch.int64))
-    return Signals(*(value.reshape(shape) for value in values))
+        broken = loss != loss  # as isnan(), which is not vectorised when compiled
+        above, rank = (torch.where(broken, torch.nan, x) for x in (above, rank))
+        whole = torch.where(broken, 0, whole)
+    sample = Sample(p, p_max, loss, above, rank, classes, log_classes)
+    return Signals(*[signal.of(sample) for signal in SIGNALS.values()] + [whole])
+
+
+def _finished(flat: Signals, shape: torch.Size, ignored: Tensor | None) -> Signals:
+    """In the shape of the labels, and blank where they are to be ignored."""
+    if len(shape) > 1:  # nine calls that a flat batch need not pay
+        flat = Signals(*(value.view(shape) for value in flat))
+    if ignored is None:
+        return flat
+    return Signals(*(value.masked_fill(ignored, torch.nan if value.is_floating_point() else 0) for value in flat))
 
 
 def _scores(scores: Any, what: str) -> Tensor:
@@ -269,6 +308,8 @@ def _scores(scores: Any, what: str) -> Tensor:
 
 
 def _labels(labels: Any, scores: Tensor) -> Tensor:
+    if isinstance(labels, Tensor) and labels.dtype == torch.int64 and labels.device == scores.device:
+        return labels
     tensor = torch.as_tensor(labels, device=scores.device)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"labels should be integers (class indices), not {tensor.dtype}")
@@ -283,6 +324,8 @@ def _restrict(
     if wanted.ndim != 1 or wanted.is_floating_point() or wanted.dtype == torch.bool or len(wanted) == 0:
         raise ValueError(f"classes should be a list of class indices, such as range(20), not {classes!r}")
     size = scores.shape[-1]
+    if validate:
+        _check_range(labels, size, ignored)
     if validate and (int(wanted.min()) < 0 or int(wanted.max()) >= size or len(set(wanted.tolist())) < len(wanted)):
         raise ValueError(f"classes should be different indices from 0 to {size - 1}, not {classes!r}")
     position = torch.full((size,), -1, device=scores.device)
@@ -292,8 +335,8 @@ def _restrict(
         _raise_at(inside < 0, ignored, lambda row: f"label {int(labels.reshape(-1)[row])} at row {row} is not among "
                   f"the {len(wanted)} classes given: leave out such samples, or add the class to classes")  # fmt: skip
     if isinstance(classes, range) and classes.step == 1:
-        return scores.narrow(-1, classes.start, len(classes)), inside.clamp(min=0)
-    return scores.index_select(-1, wanted), inside.clamp(min=0)
+        return scores.narrow(-1, classes.start, len(classes)), inside
+    return scores.index_select(-1, wanted), inside
 
 
 def _raise_at(bad: Tensor, ignored: Tensor | None, sentence: Callable[[int], str]) -> None:
@@ -306,31 +349,39 @@ def _raise_at(bad: Tensor, ignored: Tensor | None, sentence: Callable[[int], str
 
 
 def _check_range(labels: Tensor, classes: int, ignored: Tensor | None) -> None:
-    low, high = labels.aminmax() if labels.numel() else (labels.new_zeros(()),) * 2
-    if int(low) >= 0 and int(high) < classes:
-        return
     _raise_at((labels < 0) | (labels >= classes), ignored, lambda row: (
         f"label {int(labels.reshape(-1)[row])} at row {row} is not a class from 0 to {classes - 1}: "
         "correct it, or name it as ignore_index if it marks padding"))  # fmt: skip
 
 
-def _check_logits(statistics: RowStatistics, ignored: Tensor | None) -> None:
-    """A NaN or +inf anywhere in a row makes its loss NaN, -inf at the label makes it inf: one sum over rows tells."""
-    top, gap = statistics.top, statistics.gap
-    loss = statistics.log_sum - gap
+def _check_logits(
+    loss: Tensor, labels: Tensor, classes: int, ignored: Tensor | None, statistics_of: Callable[[int], RowStatistics]
+) -> None:
+    """A NaN or +inf anywhere in a row or a label that is no class makes the loss NaN, -inf at the label makes it inf.
+
+    So one sum over rows tells, and what it was is looked up only then.
+    """
+    if loss.requires_grad:
+        loss = loss.detach()
     if ignored is not None:
         loss = loss.masked_fill(ignored.reshape(-1), 0.0)
-    if math.isfinite(float(loss.detach().sum())):
+    if math.isfinite(float(loss.sum())):
         return
+    _check_range(labels, classes, ignored)
 
     def sentence(row: int) -> str:
-        value = float(top[row])
-        if value == -math.inf or (math.isfinite(value) and float(gap[row]) == -math.inf):
+        top, gap, *_ = map(float, statistics_of(row))
+        if top == -math.inf or (math.isfinite(top) and gap == -math.inf):
             return (f"the label's own logit is -inf at row {row}: a masked class cannot be the true one; "
                     "unmask it, or ignore the row with ignore_index")  # fmt: skip
-        return f"a logit of row {row} is {value}: logits should be finite, or -inf for masked classes"
+        return f"a logit of row {row} is {top}: logits should be finite, or -inf for masked classes"
 
-    _raise_at(~top.isfinite() | gap.isneginf(), ignored, sentence)
+    _raise_at(~loss.isfinite(), ignored, sentence)
+
+
+def _statistics_of_row(logits: Tensor, labels: Tensor, row: int) -> RowStatistics:
+    where = torch.unravel_index(torch.tensor(row), labels.shape)
+    return plain(logits[where][None].detach(), labels[where][None])
 
 
 def _check_probabilities(least: Tensor, total: Tensor, ignored: Tensor | None) -> None:
