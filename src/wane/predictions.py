@@ -21,7 +21,8 @@ from torch import Tensor
 from wane import examples
 from wane.prediction_files import ALIASES, READERS, Found, PredictionsError
 from wane.registry import UnknownNameError
-from wane.sample_signals import SUM_TOLERANCE, signals
+from wane.sample_signals import signals
+from wane.signal_inputs import SUM_TOLERANCE
 
 if TYPE_CHECKING:
     import os

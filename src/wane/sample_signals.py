@@ -24,11 +24,17 @@ from wane.row_statistics import (
     rows_per_chunk,
     try_compiled,
 )
+from wane.signal_inputs import (
+    check_logits,
+    check_probabilities,
+    check_range,
+    read_labels,
+    read_scores,
+    restrict,
+    statistics_of_row,
+)
 
 __all__ = ["SIGNALS", "Signal", "Signals", "linear_signals", "signals"]
-
-#: How far a row of probabilities may be from summing to 1: room for float16 and for figures rounded in a CSV file.
-SUM_TOLERANCE = 1e-2
 
 
 class Signals(NamedTuple):
@@ -140,8 +146,10 @@ def signals(
     if (logits is None) == (probabilities is None) or labels is None:
         raise TypeError("give labels and either logits or probabilities: signals(logits, labels), "
                         "or signals(probabilities=p, labels=y)")  # fmt: skip
-    scores = _scores(probabilities if logits is None else logits, "logits" if logits is not None else "probabilities")
-    labels = _labels(labels, scores)
+    scores = read_scores(
+        probabilities if logits is None else logits, "logits" if logits is not None else "probabilities"
+    )
+    labels = read_labels(labels, scores)
     if labels.shape != scores.shape[:-1]:
         raise ValueError(
             f"labels have shape {tuple(labels.shape)} and the {scores.ndim}-dimensional scores {tuple(scores.shape)}: "
@@ -152,7 +160,7 @@ def signals(
         labels = torch.where(ignored, 0, labels)
     whole = scores
     if classes is not None:
-        scores, labels = _restrict(scores, labels, classes, ignored, validate)
+        scores, labels = restrict(scores, labels, classes, ignored, validate)
     count = scores.shape[-1]
     if count < 2:
         raise ValueError(
@@ -164,14 +172,14 @@ def signals(
         scores = scores if classes is None else scores / scores.sum(-1, keepdim=True)
         statistics, least, total = of_probabilities(scores.reshape(-1, count), labels.reshape(-1))
         if validate:
-            _check_range(labels, count, ignored)
+            check_range(labels, count, ignored)
             total = total if classes is None else whole.sum(-1).reshape(-1)
-            _check_probabilities(least, total, ignored)
+            check_probabilities(least, total, ignored)
         scored = _from_statistics(statistics, count, math.log(count), probable=True, checked=validate)
     else:
         scored = _from_logits(scores, labels, compiled, validate)
         if validate:
-            _check_logits(scored.loss, labels, count, ignored, lambda row: _statistics_of_row(scores, labels, row))
+            check_logits(scored.loss, labels, count, ignored, lambda row: statistics_of_row(scores, labels, row))
     return _finished(scored, labels.shape, ignored)
 
 
@@ -204,8 +212,8 @@ def linear_signals(
     >>> linear_signals(hidden, weight, [1]).rank.tolist()  # logits 1, 2, 3
     [2]
     """
-    hidden = _scores(hidden, "hidden states")
-    labels = _labels(labels, hidden)
+    hidden = read_scores(hidden, "hidden states")
+    labels = read_labels(labels, hidden)
     if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
         raise ValueError(
             f"weight has shape {tuple(weight.shape)} but the hidden states end in {hidden.shape[-1]} features: "
@@ -233,7 +241,7 @@ def linear_signals(
     statistics = RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
     scored = _from_statistics(statistics, count, math.log(count), checked=validate)
     if validate:
-        _check_logits(
+        check_logits(
             scored.loss, labels, count, ignored, lambda row: RowStatistics(*(column[row] for column in statistics))
         )
     return _finished(scored, labels.shape, ignored)
@@ -295,99 +303,3 @@ def _finished(flat: Signals, shape: torch.Size, ignored: Tensor | None) -> Signa
     if ignored is None:
         return flat
     return Signals(*(value.masked_fill(ignored, torch.nan if value.is_floating_point() else 0) for value in flat))
-
-
-def _scores(scores: Any, what: str) -> Tensor:
-    tensor: Tensor = torch.as_tensor(scores)
-    if not tensor.is_floating_point():
-        raise TypeError(f"{what} should be floating point, not {tensor.dtype}: convert them with .float()")
-    if tensor.ndim < 2:
-        raise ValueError(f"{what} have shape {tuple(tensor.shape)}: they need at least a row and a class dimension, "
-                         "as (1, C) for a single sample")  # fmt: skip
-    return tensor
-
-
-def _labels(labels: Any, scores: Tensor) -> Tensor:
-    if isinstance(labels, Tensor) and labels.dtype == torch.int64 and labels.device == scores.device:
-        return labels
-    tensor = torch.as_tensor(labels, device=scores.device)
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"labels should be integers (class indices), not {tensor.dtype}")
-    return tensor.to(torch.int64)
-
-
-def _restrict(
-    scores: Tensor, labels: Tensor, classes: Sequence[int] | Tensor, ignored: Tensor | None, validate: bool
-) -> tuple[Tensor, Tensor]:
-    """The columns of `classes`, and the labels as positions among them."""
-    wanted = torch.as_tensor(classes, device=scores.device)
-    if wanted.ndim != 1 or wanted.is_floating_point() or wanted.dtype == torch.bool or len(wanted) == 0:
-        raise ValueError(f"classes should be a list of class indices, such as range(20), not {classes!r}")
-    size = scores.shape[-1]
-    if validate:
-        _check_range(labels, size, ignored)
-    if validate and (int(wanted.min()) < 0 or int(wanted.max()) >= size or len(set(wanted.tolist())) < len(wanted)):
-        raise ValueError(f"classes should be different indices from 0 to {size - 1}, not {classes!r}")
-    position = torch.full((size,), -1, device=scores.device)
-    position[wanted] = torch.arange(len(wanted), device=scores.device)
-    inside = position[labels]
-    if validate:
-        _raise_at(inside < 0, ignored, lambda row: f"label {int(labels.reshape(-1)[row])} at row {row} is not among "
-                  f"the {len(wanted)} classes given: leave out such samples, or add the class to classes")  # fmt: skip
-    if isinstance(classes, range) and classes.step == 1:
-        return scores.narrow(-1, classes.start, len(classes)), inside
-    return scores.index_select(-1, wanted), inside
-
-
-def _raise_at(bad: Tensor, ignored: Tensor | None, sentence: Callable[[int], str]) -> None:
-    """Raise with the sentence for the first bad row, if there is one."""
-    bad = bad.reshape(-1)
-    if ignored is not None:
-        bad = bad & ~ignored.reshape(-1)
-    if bool(bad.any()):
-        raise ValueError(sentence(int(bad.nonzero()[0, 0])))
-
-
-def _check_range(labels: Tensor, classes: int, ignored: Tensor | None) -> None:
-    _raise_at((labels < 0) | (labels >= classes), ignored, lambda row: (
-        f"label {int(labels.reshape(-1)[row])} at row {row} is not a class from 0 to {classes - 1}: "
-        "correct it, or name it as ignore_index if it marks padding"))  # fmt: skip
-
-
-def _check_logits(
-    loss: Tensor, labels: Tensor, classes: int, ignored: Tensor | None, statistics_of: Callable[[int], RowStatistics]
-) -> None:
-    """A NaN or +inf anywhere in a row or a label that is no class makes the loss NaN, -inf at the label makes it inf.
-
-    So one sum over rows tells, and what it was is looked up only then.
-    """
-    if loss.requires_grad:
-        loss = loss.detach()
-    if ignored is not None:
-        loss = loss.masked_fill(ignored.reshape(-1), 0.0)
-    if math.isfinite(float(loss.sum())):
-        return
-    _check_range(labels, classes, ignored)
-
-    def sentence(row: int) -> str:
-        top, gap, *_ = map(float, statistics_of(row))
-        if top == -math.inf or (math.isfinite(top) and gap == -math.inf):
-            return (f"the label's own logit is -inf at row {row}: a masked class cannot be the true one; "
-                    "unmask it, or ignore the row with ignore_index")  # fmt: skip
-        return f"a logit of row {row} is {top}: logits should be finite, or -inf for masked classes"
-
-    _raise_at(~loss.isfinite(), ignored, sentence)
-
-
-def _statistics_of_row(logits: Tensor, labels: Tensor, row: int) -> RowStatistics:
-    where = torch.unravel_index(torch.tensor(row), labels.shape)
-    return plain(logits[where][None].detach(), labels[where][None])
-
-
-def _check_probabilities(least: Tensor, total: Tensor, ignored: Tensor | None) -> None:
-    _raise_at(~(least >= 0), ignored, lambda row: (
-        f"a probability of row {row} is {float(least[row]):.4g}: probabilities should be at least 0; "
-        "if these are logits, pass them as logits"))  # fmt: skip
-    _raise_at(~((total - 1).abs() <= SUM_TOLERANCE), ignored, lambda row: (
-        f"the probabilities of row {row} sum to {float(total[row]):.4g}, not 1: "
-        "normalise them, or pass logits if that is what they are"))  # fmt: skip
