@@ -10,7 +10,8 @@ from torch import Tensor
 from wane.row_statistics import RowStatistics, plain
 
 __all__ = [
-    "SUM_TOLERANCE", "check_logits", "check_probabilities", "check_range", "read_labels", "read_scores", "restrict", "statistics_of_row",
+    "SUM_TOLERANCE", "check_logits", "check_probabilities", "check_range", "read_labels", "read_scores", "restrict",
+    "statistics_of_row",
 ]  # fmt: skip
 
 #: How far a row of probabilities may be from summing to 1: room for float16 and for figures rounded in a CSV file.
