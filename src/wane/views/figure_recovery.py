@@ -99,6 +99,7 @@ def _draw_curves(axes: Axes, frame: pl.DataFrame, measure: str, kinds: Sequence[
     axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, handlelength=2)
     axes.set_xlim(0, None)
     axes.set_ylim(0, None)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel("steps of the fine-tune")
     axes.set_ylabel("accuracy of the class (%)" if measure == "speed" else "accuracy, less answers taken (%)")
 
