@@ -84,6 +84,7 @@ def _in_thirds(frame: pl.DataFrame, signal: str) -> pl.DataFrame:
 def _draw_curves(axes: Axes, frame: pl.DataFrame, measure: str, kinds: Sequence[Kind], signal: str) -> None:
     from matplotlib import colormaps
     from matplotlib.lines import Line2D
+    from matplotlib.ticker import MaxNLocator
 
     colours = [colormaps[SEQUENTIAL](share) for share in (0.0, 0.45, 0.82)]
     value = pl.col("recovered") - (pl.col("taken") if measure == "net" else 0)
@@ -99,7 +100,7 @@ def _draw_curves(axes: Axes, frame: pl.DataFrame, measure: str, kinds: Sequence[
     axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, handlelength=2)
     axes.set_xlim(0, None)
     axes.set_ylim(0, None)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.set_xlabel("steps of the fine-tune")
     axes.set_ylabel("accuracy of the class (%)" if measure == "speed" else "accuracy, less answers taken (%)")
 
