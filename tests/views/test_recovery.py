@@ -134,9 +134,21 @@ def test_the_table(tmp_path):
     assert mixed == pytest.approx(stats.spearmanr(seen["cm"], seen["speed"]).statistic)
     assert mixed < 0.9  # the signal is higher in task 2 without being faster
     text = recovery_text(table)
-    assert "speed, alone, n = 48" in text
+    assert "er, alone: speed, n = 48" in text
     assert "| cm | +0." in text
     assert "| accuracy | all the same |" in text
+
+
+def test_methods_are_not_thrown_together(tmp_path):
+    """In one the better signal is the faster, in the other the slower: each is told."""
+    er = write_run(tmp_path / "er", recovery=lost(0, beside=(0,)))
+    other = write_run(tmp_path / "other", [{"learner": {"name": "finetune"}}], recovery=lost(1, sign=-1, beside=(0,)))
+    rho = {row["method"]: row["rho"] for row in recovery_table([er, other], draws=0).filter(
+        signal="cm", within="run and task", measure="speed").to_dicts()}  # fmt: skip
+    assert rho == pytest.approx({"er": 1.0, "finetune": -1.0})
+    left, right = recovery([er, other]).axes
+    assert len(left.lines) == 6
+    assert [t.get_text() for t in right.get_legend().get_texts()] == ["er, alone (n = 16)", "finetune, alone (n = 16)"]
 
 
 def test_what_is_missing_is_said(tmp_path):
@@ -155,16 +167,18 @@ def test_the_figure(tmp_path):
     runs = [write_run(tmp_path / f"{s}", [{"seed": s}], recovery=lost(s, classes=9)) for s in range(2)]
     left, right = recovery(runs, signal="cm").axes
     lines = {line.get_label(): line.get_ydata() for line in left.lines}
-    assert list(lines) == [f"{t}, {m}" for m in ("alone", "with 16 other rows") for t in ("low", "middle", "high")]
+    assert list(lines) == [
+        f"{t}, {m}" for m in ("er, alone", "er, 16 others beside") for t in ("low", "middle", "high")
+    ]
     # the nine classes before are 0, 1/9 ... 8/9: a rate of 0.1 and 0.05 x 1/9, 4/9, 7/9 in the mean
     for third, mean in zip(("low", "middle", "high"), (1 / 9, 4 / 9, 7 / 9), strict=True):
-        np.testing.assert_allclose(lines[f"{third}, alone"], 100 * (0.1 + 0.05 * mean) * np.arange(5))
+        np.testing.assert_allclose(lines[f"{third}, er, alone"], 100 * (0.1 + 0.05 * mean) * np.arange(5))
     assert [t.get_text() for t in right.get_yticklabels()] == ["Loss", "CM", "TLR", "Log-TLR", "RTLR", "CTL", "NKL"]
-    dots = [line for line in right.lines if line.get_marker() == "o" and not np.isnan(line.get_xdata()[0])]
+    dots = [line for line in right.lines if line.get_marker() in "os" and not np.isnan(line.get_xdata()[0])]
     assert [dot.get_xdata()[0] for dot in dots] == pytest.approx([1.0] * 14)
     assert "within run and task" in right.get_xlabel()
     net = recovery(runs, signal="cm", measure="net", within="all", width="column").axes[0].lines[0].get_ydata()
-    np.testing.assert_allclose(net, 0.9 * lines["low, alone"])
+    np.testing.assert_allclose(net, 0.9 * lines["low, er, alone"])
     with pytest.raises(ValueError, match="unknown measure 'fast': choose speed or net"):
         recovery(runs, measure="fast")
     with pytest.raises(ValueError, match="unknown within 'run': choose one of all; run and task;"):
@@ -183,7 +197,7 @@ def test_the_claim(tmp_path, sign, verdict):
     claim = next(c for c in CLAIMS if c.recipe == "recovery")
     runs = [write_run(tmp_path / f"{s}", [{"seed": s}], recovery=lost(s, sign=sign)) for s in range(3)]
     judged = judge(claim, runs)
-    assert judged.parts["log_tlr"].difference == pytest.approx(sign)
+    assert judged.parts["log_tlr, er"].difference == pytest.approx(sign)
     assert judged.verdict == verdict
     assert judge(claim, [write_run(tmp_path / "plain")]).verdict == "cannot tell"
 
@@ -198,7 +212,7 @@ def test_reproduction(tmp_path):
     assert {"recovery_cifar100.txt", "recovery_cifar100.csv", "recovery_cifar100.png"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }
-    assert "speed, alone, n = 32" in page.read_text()
+    assert "er, alone: speed, n = 32" in page.read_text()
     assert pl.read_csv(tmp_path / "out" / "recovery_cifar100.csv")["rho"].max() == pytest.approx(1)
     lean = write_run(tmp_path / "runs" / "lean", [{"seed": 9}], recovery=lost().clear())
     plan = [Planned("ER", build_config(lean.config.model_dump(), {"recipe": "recovery-small"}))]

@@ -112,10 +112,11 @@ def _foretold(beside: int) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]
         parts: dict[str, dict[int, float]] = {}
         for seed in sorted({run.config.seed for run in recorded}):
             seen = speeds([run for run in recorded if run.config.seed == seed]).filter(pl.col("beside") == beside)
-            found = correlate(seen, within=WITHIN["run and task"], draws=0)
-            for signal in CONTINUOUS:
-                if (rho := found[signal].rho) is not None:
-                    parts.setdefault(signal, {})[seed] = rho
+            for (method,), part in seen.group_by("method", maintain_order=True):
+                found = correlate(part, within=WITHIN["run and task"], draws=0)
+                for signal in CONTINUOUS:
+                    if (rho := found[signal].rho) is not None:
+                        parts.setdefault(f"{signal}, {method}", {})[seed] = rho
         return dict(parts)
 
     return numbers

@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from wane.lab.folder import RunFolder
+from wane.lab.sweep import method_title
 from wane.sample_signals import SIGNALS
 
 __all__ = ["MEASURES", "WITHIN", "Correlation", "correlate", "curves", "recovery_table", "recovery_text",
@@ -42,11 +43,15 @@ class Correlation(NamedTuple):
 
 
 def curves(runs: Sequence[RunFolder]) -> pl.DataFrame:
-    """What the runs recorded, a row for each class, `beside` and step k, with the run it is of."""
+    """What the runs recorded, a row for each class, `beside` and step k, with the run and the method it is of."""
     found = [(run, run.recovery) for run in runs]
     if sets := sorted({run.config.data.name for run, frame in found if frame is not None})[1:]:
         raise ValueError(f"the runs are of several data sets ({sets[0]} is one): give those of one")
-    frames = [frame.with_columns(pl.lit(run.name).alias("run")) for run, frame in found if frame is not None]
+    frames = [
+        frame.with_columns(pl.lit(run.name).alias("run"), pl.lit(method_title(run.config)).alias("method"))
+        for run, frame in found
+        if frame is not None
+    ]
     if not frames or not any(len(frame) for frame in frames):
         why = "no class was lost" if frames else "none has a recovery.parquet"
         raise ValueError(f"of {len(runs)} runs {why}: use `wane sweep recovery`, or --set record.recovery.below=0.05")
@@ -54,8 +59,8 @@ def curves(runs: Sequence[RunFolder]) -> pl.DataFrame:
 
 
 def speeds(runs: Sequence[RunFolder]) -> pl.DataFrame:
-    """An observation a row: run, task, class, class_task, beside, the signals before, `speed` and `net`."""
-    keys = ["run", "beside", "task", "class", "class_task"]
+    """An observation a row: method, run, task, class, class_task, beside, the signals before, `speed` and `net`."""
+    keys = ["method", "run", "beside", "task", "class", "class_task"]
     after = curves(runs).filter(pl.col("k") > 0)
     return after.group_by(keys, maintain_order=True).agg(
         pl.col("n", *SIGNALS).first(),
@@ -65,29 +70,31 @@ def speeds(runs: Sequence[RunFolder]) -> pl.DataFrame:
 
 
 def recovery_table(runs: Sequence[RunFolder], *, draws: int = DRAWS) -> pl.DataFrame:
-    """Each signal before against speed: a row for each `beside`, measure, `within` and signal, with the interval.
+    """Each signal before against speed: a row for each method, `beside`, measure, `within` and signal, with interval.
 
+    Methods are not thrown together: they lose classes in different ways, and some of them hundreds, others a few.
     The loss counts with its sign turned, so a rho above zero always says: the better the signal before, the faster the
     class came back. Accuracy has no rho where every lost class is at 0 %.
     """
     seen = speeds(runs)
     rows = []
-    for (beside,), part in seen.group_by("beside", maintain_order=True):
+    for (method, beside), part in seen.group_by("method", "beside", maintain_order=True):
         for measure in MEASURES:
             for within, columns in WITHIN.items():
                 found = correlate(part, measure, within=columns, draws=draws)
-                rows += [{"beside": beside, "measure": measure, "within": within, "signal": name, **c._asdict()}
-                         for name, c in found.items()]  # fmt: skip
+                about = {"method": method, "beside": beside, "measure": measure, "within": within}
+                rows += [{**about, "signal": name, **c._asdict()} for name, c in found.items()]
     kinds = {"beside": pl.Int64, "n": pl.Int64, "rho": pl.Float64, "low": pl.Float64, "high": pl.Float64}
     return pl.DataFrame(rows, schema_overrides=kinds)
 
 
 def recovery_text(table: pl.DataFrame) -> str:
-    """The table as Markdown: for each `beside` and measure, signals down, what ranks were taken within across."""
+    """The table as Markdown: for each method, `beside` and measure, signals down, what ranks are within across."""
     lines = []
-    for (beside, measure, n), part in table.group_by("beside", "measure", "n", maintain_order=True):
+    for (method, beside, measure, n), part in table.group_by("method", "beside", "measure", "n", maintain_order=True):
         names = part["within"].unique(maintain_order=True).to_list()
-        lines += [f"{measure}, {f'{beside} other rows beside' if beside else 'alone'}, n = {n}; ranks within:", "",
+        mode = f"with {beside} other rows" if beside else "alone"
+        lines += [f"{method}, {mode}: {measure}, n = {n}; ranks within:", "",
                   f"| signal | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]  # fmt: skip
         for (signal,), rows in part.group_by("signal", maintain_order=True):
             lines.append(f"| {signal} | {' | '.join(_cell(row) for row in rows.to_dicts())} |")
@@ -117,7 +124,7 @@ def correlate(
     which errs on the wide side). Ranks are taken anew in every draw.
 
     Args:
-        seen: from `speeds`, of one `beside`.
+        seen: from `speeds`, of one method and `beside`.
         measure: speed or net.
         within: columns; ranks are taken among observations that agree in all of them, so that a difference between runs
             or between tasks makes no correlation.
