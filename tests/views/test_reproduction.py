@@ -92,6 +92,9 @@ def test_files_and_page(tmp_path):
         "questions.md",
         "questions.csv",
     } <= names
+    listed = (out / "claims.md").read_text()
+    assert "| **not run** |" in listed
+    assert "| Log-TLR trend sampling gives less forgetting than ER | 4.4, Table 2 | cifar100 | 8.68 | +0.00" in listed
     text = page.read_text()
     assert "6 of 6 planned runs" in text
     assert "Log-TLR trend sampling gives less forgetting than ER" in text

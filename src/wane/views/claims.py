@@ -74,13 +74,19 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
         "|:--|:--|:--|:--|:--|:--|",
     ]
     for claim, data, parts, verdict in judged:
-        shown = []
+        shown, several = [], len(parts) > 1
         for name, part in parts.items():
+            if part.difference is None:
+                continue
             around = "" if part.low is None else f" [{part.low:+.2f}, {part.high:+.2f}]"
-            number = "no runs" if part.difference is None else f"{part.difference:+.2f}{around}, n = {part.n}"
-            shown.append((f"{name}: " if len(parts) > 1 else "") + number.replace("-", "−"))
-        measured = "<br>".join([*shown, f"({claim.unit})"]) if shown else "no runs"
-        lines.append(f"| {claim.text} | {claim.where} | {data} | {claim.printed} | {measured} | **{verdict}** |")
+            number = f"{part.difference:+.2f}{around}, n = {part.n}".replace("-", "−")
+            shown.append(f"{name}: {number}" if several else number)
+        left = sum(part.difference is None for part in parts.values())
+        if shown and left:
+            shown.append(f"{left} of {len(parts)} parts not run")
+        measured = "<br>".join([*shown, f"({claim.unit})"]) if shown else "not run"
+        said = verdict if shown else "not run"
+        lines.append(f"| {claim.text} | {claim.where} | {data} | {claim.printed} | {measured} | **{said}** |")
     return "\n".join(lines) + "\n"
 
 
