@@ -188,3 +188,12 @@ def test_the_site_builds_without_warnings_and_needs_no_other_host(tmp_path):
     for sheet in site.rglob("*.css"):
         assert not re.search(r"(@import|url\()\s*['\"]?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet
     assert "<math>" in (site / "signals/index.html").read_text(encoding="utf-8")
+
+
+def test_results_come_into_the_pages(monkeypatch, tmp_path):
+    hook = runpy.run_path(str(ROOT / "docs" / "results_files.py"))
+    (tmp_path / "t.md").write_text("| a |")
+    monkeypatch.setitem(hook["with_results"].__globals__, "RESULTS", tmp_path)
+    page = "[The table](../results/t.md)\n\n![p](../results/p.png) and [a link](../results/t.md) in a line"
+    shown = "| a |\n\n![p](results/p.png) and [a link](results/t.md) in a line"
+    assert hook["with_results"](page) == shown

@@ -15,10 +15,23 @@ from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
 from wane.views.run_tables import Interval, measures, paired
 
-__all__ = ["VERDICTS", "Claim", "Judged", "better", "by_seed_of", "judge", "judged_markdown", "of_er", "verdict_of"]
+__all__ = [
+    "UNBROKEN",
+    "VERDICTS",
+    "Claim",
+    "Judged",
+    "better",
+    "by_seed_of",
+    "judge",
+    "judged_markdown",
+    "of_er",
+    "verdict_of",
+]
 
 VERDICTS = ("holds", "does not hold", "cannot tell")
 Numbers = Mapping[int, float]  # by seed
+#: A number with its interval stays on one line of a narrow table.
+UNBROKEN = str.maketrans({"-": "−", " ": "\u00a0"})
 
 
 @dataclass(frozen=True)
@@ -79,7 +92,7 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
             if part.difference is None:
                 continue
             around = "" if part.low is None else f" [{part.low:+.2f}, {part.high:+.2f}]"
-            number = f"{part.difference:+.2f}{around}, n = {part.n}".replace("-", "−")
+            number = f"{part.difference:+.2f}{around}, n = {part.n}".translate(UNBROKEN)
             shown.append(f"{name}: {number}" if several else number)
         left = sum(part.difference is None for part in parts.values())
         if shown and left:

@@ -14,6 +14,7 @@ import polars as pl
 
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
+from wane.views.claims import UNBROKEN
 from wane.views.run_tables import MEASURES, Interval, measures, paired
 
 __all__ = ["QUESTIONS", "Answer", "Question", "answers", "answers_csv", "answers_markdown", "effective_share"]
@@ -154,7 +155,7 @@ def _shown(interval: Interval) -> str:
         return ""
     bold = "**" if interval.low is not None and interval.high is not None and interval.low * interval.high > 0 else ""
     around = "" if interval.low is None else f" [{interval.low:+.1f}, {interval.high:+.1f}]"
-    return f"{bold}{interval.difference:+.1f}{around}{bold}, n = {interval.n}".replace("-", "−")
+    return f"{bold}{interval.difference:+.1f}{around}{bold}, n = {interval.n}".translate(UNBROKEN)
 
 
 def _constant(run: RunFolder) -> bool:
