@@ -234,3 +234,15 @@ def test_runs_are_listed_while_a_sweep_goes_on_elsewhere(tmp_path):
     assert "waiting" in said
     process.kill()
     process.communicate()
+
+
+def test_workers_have_the_environment_of_now(monkeypatch, tmp_path):
+    """Not of when the first of them was started: whoever sets WANE_DATA in a notebook expects it to count."""
+    runs = planned(tmp_path, seed=[0])
+    run_sweep(runs, tmp_path / "first", options=Options(workers=1))  # the server that forks them is there now
+    (tmp_path / "data" / "cifar-100-binary").mkdir(parents=True)  # present, so nothing is fetched; and damaged
+    monkeypatch.setenv("WANE_DATA", str(tmp_path / "data"))
+    other = planned(tmp_path, {"data": {"name": "cifar100"}}, seed=[0])
+    ended = run_sweep(other, tmp_path / "second", options=Options(workers=1))
+    assert ended[other[0].name].state == "failed"
+    assert str(tmp_path / "data" / "cifar-100-binary") in ended[other[0].name].note

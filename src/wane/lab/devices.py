@@ -25,7 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from wane.lab.config import Config, ConfigError
-from wane.lab.processes import end_with_parent, obituary, start_context
+from wane.lab.processes import end_with_parent, obituary, start_context, use_environment
 from wane.lab.state import State, pick_device
 from wane.learners import LEARNERS, Batch, Learner, Observed
 from wane.streams import Dataset
@@ -239,7 +239,7 @@ def _start(seats: list[Seat], packed: bytes) -> list[Helper]:
     helpers = []
     for seat in seats:
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_help, args=(seat, packed, sender), daemon=True)
+        process = context.Process(target=_help, args=(seat, dict(os.environ), packed, sender), daemon=True)
         process.name = f"process {seat.rank + 1} of {seat.size}"
         process.start()
         sender.close()
@@ -247,9 +247,10 @@ def _start(seats: list[Seat], packed: bytes) -> list[Helper]:
     return helpers
 
 
-def _help(seat: Seat, packed: bytes, said: Any) -> None:
+def _help(seat: Seat, environment: dict[str, str], packed: bytes, said: Any) -> None:
     """What a process does that was started to train along."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first, which then ends the others
+    use_environment(environment)
     end_with_parent()
     from wane.lab.ddp import several
     from wane.lab.loop import DivergedError, train

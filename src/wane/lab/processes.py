@@ -8,7 +8,7 @@ import signal
 import threading
 from typing import Any
 
-__all__ = ["PRELOAD", "end_with_parent", "obituary", "start_context"]
+__all__ = ["PRELOAD", "end_with_parent", "obituary", "start_context", "use_environment"]
 
 #: Imported once, not in every process (optimisers import _dynamo). None of them may start a thread, as Polars does:
 #: threads do not survive the fork.
@@ -25,6 +25,12 @@ def start_context(*preload: str) -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOAD, *preload])
     return context
+
+
+def use_environment(of_parent: dict[str, str]) -> None:
+    """In a process that was started: the environment as the parent has it now, not as the server has it."""
+    os.environ.clear()
+    os.environ.update(of_parent)
 
 
 def end_with_parent() -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from wane.lab.engines import Job, Options, Outcome
-from wane.lab.processes import end_with_parent, obituary, start_context
+from wane.lab.processes import end_with_parent, obituary, start_context, use_environment
 
 __all__ = ["run_all"]
 
@@ -30,7 +30,8 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
 
     def one(job: Job) -> Outcome:
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=_child, args=(sender, job, threads, options.retry_failed), name=job.name)
+        arguments = (sender, dict(os.environ), job, threads, options.retry_failed)
+        process = context.Process(target=_child, args=arguments, name=job.name)
         running.add(process)
         process.start()
         sender.close()  # so that the other end tells when the child's is closed, by whatever
@@ -65,9 +66,10 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
         pool.shutdown()
 
 
-def _child(sender: Any, job: Job, threads: int, retry: bool) -> None:
+def _child(sender: Any, environment: dict[str, str], job: Job, threads: int, retry: bool) -> None:
     from wane.lab.engines.worker import carry_out
 
+    use_environment(environment)
     if os.name == "posix":
         os.setpgid(0, 0)  # Ctrl-C is for the sweep, which then ends its processes
     end_with_parent()  # killed, the sweep cannot end them
