@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from lab.tiny_problem import results
@@ -64,3 +65,11 @@ def all_results(root, runs):
 def attempts(folder):
     """How often a run was begun or gone on with."""
     return (Path(folder) / "log.txt").read_text().count(" process ")
+
+
+def wait_for(condition, seconds=120):
+    until = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < until, "it did not happen"
+        time.sleep(0.02)
+    return found

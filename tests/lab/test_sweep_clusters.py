@@ -3,25 +3,16 @@
 import os
 import signal
 import threading
-import time
 from dataclasses import replace
 
 import pytest
-from lab.sweep_problem import LONG, all_results, alone, attempts, planned
+from lab.sweep_problem import LONG, all_results, alone, attempts, planned, wait_for
 
 from wane.lab.engines import Options, Outcome
 from wane.lab.lock import owner
 from wane.lab.sweep_run import run_sweep
 
 pytestmark = pytest.mark.slow
-
-
-def wait_for(condition, seconds=120):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.02)
-    return found
 
 
 @pytest.fixture

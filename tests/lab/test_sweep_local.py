@@ -3,11 +3,10 @@
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
-from lab.sweep_problem import LONG, all_results, alone, attempts, driver, planned, recipe
+from lab.sweep_problem import LONG, all_results, alone, attempts, driver, planned, recipe, wait_for
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -20,14 +19,6 @@ from wane.lab.store import statuses
 from wane.lab.sweep_run import parse_over, plan_jobs, run_sweep
 
 ONE_CORE = Options(cpus=1)
-
-
-def wait_for(condition, seconds=60):
-    until = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < until, "it did not happen"
-        time.sleep(0.02)
-    return found
 
 
 def in_thread(*arguments, **keywords):
