@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 import wane
-from wane import row_statistics, sample_signals
+from wane import fused_kernel, sample_signals
 
 
 def random_case(n, c, scale, seed=0):
@@ -77,41 +77,76 @@ def test_half_precision_is_accumulated_in_float32(dtype, compiled):
     assert_equal_to_reference(wane.signals(z, y, compiled=compiled), expected)
 
 
+#: Contiguous logits go to a kernel of their own, all others to torch.compile.
+LAYOUTS = {"contiguous": lambda z: z, "columns of a wider one": lambda z: torch.cat([z, z], 1)[:, : z.shape[1]]}
+
+
 def test_the_compiler_really_compiled():
     z, y = random_case(16, 10, 1.0)
     wane.signals(z, y, compiled=True)
-    assert row_statistics._compiled
-    assert not row_statistics._compiler_failed
+    assert fused_kernel._kernels
+    assert not fused_kernel._compiler_failed
 
 
-def test_no_compiler_falls_back_silently(monkeypatch, capfd):
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_no_compiler_falls_back_silently(layout, monkeypatch, capfd):
     def broken(*_, **__):
         raise RuntimeError("no compiler")
 
-    monkeypatch.setattr(row_statistics, "_compiled", {})
-    monkeypatch.setattr(row_statistics, "_compiler_failed", False)
+    monkeypatch.setattr(fused_kernel, "_kernels", {})
+    monkeypatch.setattr(fused_kernel, "_compiler_failed", False)
     monkeypatch.setattr(torch, "compile", broken)
+    monkeypatch.setattr("torch._inductor.standalone_compile", broken)
     z, y = random_case(16, 10, 1.0)
+    z = LAYOUTS[layout](z)
     assert torch.equal(wane.signals(z, y, compiled=True).loss, wane.signals(z, y, compiled=False).loss)
-    assert row_statistics._compiler_failed
+    assert fused_kernel._compiler_failed
     assert capfd.readouterr() == ("", "")
 
 
-def test_new_batch_sizes_and_class_counts_do_not_compile_again():
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_new_batch_sizes_and_class_counts_do_not_compile_again(layout):
     import torch._dynamo.utils as dynamo
 
+    def score(*shape):
+        z, y = random_case(*shape, 1.0)
+        return wane.signals(LAYOUTS[layout](z), y, compiled=True), wane.signals(z, y, compiled=False)
+
     for shape in [(64, 50), (65, 50)]:
-        wane.signals(*random_case(*shape, 1.0), compiled=True)
-    before = dynamo.counters["stats"]["unique_graphs"]
-    for shape in [(7, 50), (100, 33), (1000, 300)]:
-        wane.signals(*random_case(*shape, 1.0), compiled=True)
-    assert dynamo.counters["stats"]["unique_graphs"] == before
+        score(*shape)
+    kernels, graphs = len(fused_kernel._kernels), dynamo.counters["stats"]["unique_graphs"]
+    for shape in [(7, 50), (100, 100), (8191, 100), (2, 2), (1000, 300)]:
+        for ours, expected in zip(*score(*shape), strict=True):
+            assert torch.allclose(ours, expected, rtol=0, atol=2e-6)
+    assert (len(fused_kernel._kernels), dynamo.counters["stats"]["unique_graphs"]) == (kernels, graphs)
+
+
+@pytest.mark.parametrize("shape", [(0, 10), (1, 10), (3, 1024), (3, 1025)])
+def test_the_compiled_kernel_at_the_edges_of_what_it_was_made_for(shape):
+    z, y = random_case(*shape, 1.0)
+    for ours, expected in zip(wane.signals(z, y, compiled=True), wane.signals(z, y, compiled=False), strict=True):
+        assert torch.allclose(ours, expected, rtol=0, atol=2e-6)
+    assert not fused_kernel._compiler_failed
+
+
+def test_the_compiled_kernel_follows_the_number_of_threads():
+    z, y = random_case(3000, 100, 1.0)
+    before = torch.get_num_threads()
+    try:
+        scored = []
+        for threads in (1, 2, 1):
+            torch.set_num_threads(threads)
+            scored.append(wane.signals(z, y, compiled=True).loss)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(scored[0], scored[1])
+    assert torch.equal(scored[0], scored[2])
 
 
 def test_only_large_inputs_are_compiled_by_themselves(monkeypatch):
     calls = []
     monkeypatch.setattr(sample_signals, "try_compiled", lambda _, z, *__: calls.append(z.shape))
-    monkeypatch.setattr(row_statistics, "COMPILE_ELEMENTS", 1000)
+    monkeypatch.setattr(fused_kernel, "COMPILE_ELEMENTS", 1000)
     for rows in (9, 100):
         wane.signals(*random_case(rows, 100, 1.0))
     assert calls == [(100, 100)]

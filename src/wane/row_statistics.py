@@ -12,22 +12,17 @@ The count of greater logits is summed as float32 on purpose: it is exact up to 2
 compiled reduction are several times faster than over booleans or int64.
 """
 
-import logging
-from collections.abc import Callable
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-#: Rows x classes worked on at a time and thread: 1 MiB of float32, which stays in the second-level cache.
-CHUNK_ELEMENTS = 2**18
-#: Inputs from here on repay the seconds that the first call of the compiled kernel costs.
-COMPILE_ELEMENTS = 2**22
+from wane.fused_kernel import FEW_CLASSES
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-log = logging.getLogger(__name__)
+#: Rows x classes worked on at a time and thread: 512 KiB of float32, which stays in the second-level cache.
+CHUNK_ELEMENTS = 2**17
+#: Inputs up to here are one block: there the calls of several blocks would cost more than the cache saves.
+ONE_BLOCK = 2**20
 
 
 class RowStatistics(NamedTuple):
@@ -39,13 +34,16 @@ class RowStatistics(NamedTuple):
     above: Tensor  # how many classes have a strictly greater logit, as a float
 
 
-def plain(logits: Tensor, labels: Tensor) -> RowStatistics:
+def plain(logits: Tensor, labels: Tensor, *, to_compile: bool = False) -> RowStatistics:
     """The definition: (N, C) logits, (N,) labels. Half precision is accumulated in float32."""
     z = widen(logits)
     label = _of_label(z, labels)
+    if to_compile:
+        # Changes nothing, but makes the compiler store the column: it would look it up in every loop that needs it.
+        label = label.as_strided((z.shape[0], 1), (1, 1))
     top = z.amax(1, keepdim=True)
     # A compiled sum adds one after the other: over many classes float32 would lose digits, float64 costs nothing then.
-    wide = z.dtype if z.shape[1] <= 1024 else torch.float64
+    wide = z.dtype if z.shape[1] <= FEW_CLASSES else torch.float64
     log_sum = (z - top).exp().sum(1, dtype=wide).to(z.dtype).log()
     above = (z > label).to(z.dtype).sum(1)
     return RowStatistics(top[:, 0], (label - top)[:, 0], log_sum, above)
@@ -120,41 +118,6 @@ def of_logits(logits: Tensor, labels: Tensor) -> RowStatistics:
         return chunked(logits, labels)
 
 
-def repays_compiling(logits: Tensor, compiled: bool | None) -> bool:
-    """Whether to try the compiled kernel: a matter of the input's size, unless the caller decides."""
-    if torch.compiler.is_compiling() or (logits.requires_grad and torch.is_grad_enabled()):
-        return False
-    return logits.numel() >= COMPILE_ELEMENTS if compiled is None else compiled
-
-
-_compiled: dict[Callable[..., Any], Callable[..., Any]] = {}
-_compiler_failed = False
-
-# Functions and constants of this package stay what they were when compiled: not to be asked again at each call.
-_OPTIONS: dict[str, Any] | None = (
-    {"guard_filter_fn": torch.compiler.skip_guard_on_globals_unsafe}
-    if hasattr(torch.compiler, "skip_guard_on_globals_unsafe")
-    else None
-)
-
-
-def try_compiled(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R | None:
-    """`function` as one kernel for every batch size and number of classes; None without a compiler, tried once."""
-    global _compiler_failed
-    if _compiler_failed:
-        return None
-    try:
-        if function not in _compiled:
-            _compiled[function] = torch.compile(function, dynamic=True, options=_OPTIONS)
-        with torch.no_grad():
-            result: R = _compiled[function](*args, **kwargs)
-        return result
-    except Exception as error:
-        log.debug("torch.compile does not work here, going on without it: %s", error)
-        _compiler_failed = True
-        return None
-
-
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type to accumulate in: float64 stays, everything else becomes float32."""
     return torch.float64 if dtype == torch.float64 else torch.float32
@@ -167,17 +130,15 @@ def widen(x: Tensor) -> Tensor:
 
 def rows_per_chunk(rows: int, classes: int) -> int:
     """How many rows one block holds."""
+    if rows * classes <= ONE_BLOCK:
+        return max(1, rows)
     return max(1, min(rows, CHUNK_ELEMENTS * torch.get_num_threads() // classes))
 
 
 def _of_label(scores: Tensor, labels: Tensor) -> Tensor:
     """(N, 1): the label's own score, NaN where the label is no class."""
     own, no_class = _inside(labels, scores.shape[1])
-    label = scores.gather(1, own[:, None]).masked_fill(no_class[:, None], torch.nan)
-    if torch.compiler.is_compiling():
-        # Changes nothing, but makes the compiler store the column: it would look it up in every loop that needs it.
-        label = label.as_strided((scores.shape[0], 1), (1, 1))
-    return label
+    return scores.gather(1, own[:, None]).masked_fill(no_class[:, None], torch.nan)
 
 
 def _inside(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from wane.fused_kernel import repays_compiling, try_compiled
 from wane.registry import Registry
 from wane.row_statistics import (
     RowStatistics,
@@ -20,9 +21,7 @@ from wane.row_statistics import (
     of_logits,
     of_probabilities,
     plain,
-    repays_compiling,
     rows_per_chunk,
-    try_compiled,
 )
 from wane.signal_inputs import (
     check_logits,
@@ -231,9 +230,8 @@ def linear_signals(
     if ignored is not None:
         labels = torch.where(ignored, 0, labels)
     rows, tokens = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
-    step = 4 * rows_per_chunk(
-        len(rows), vocabulary_chunk
-    )  # wider blocks than for reading: the matrix product likes them
+    # More rows than for reading: the matrix product likes them.
+    step = 8 * rows_per_chunk(len(rows), vocabulary_chunk)
     parts = [
         of_linear(h, weight, y, bias, vocabulary_chunk=vocabulary_chunk)
         for h, y in zip(torch.split(rows, step), torch.split(tokens, step), strict=True)
@@ -259,7 +257,7 @@ def _from_logits(logits: Tensor, labels: Tensor, compiled: bool | None, checked:
     if repays_compiling(logits, compiled):
         scored = try_compiled(_fused, logits, labels, _log_tensor(classes))
         if scored is not None:
-            return scored
+            return Signals(*scored)
     return _from_statistics(of_logits(logits, labels), classes, math.log(classes), checked=checked)
 
 
@@ -268,7 +266,7 @@ def _fused(logits: Tensor, labels: Tensor, log_classes: Tensor) -> Signals:
 
     ln C comes as a tensor because `math.log` and float arguments would tie what is compiled to one number of classes.
     """
-    return _from_statistics(plain(logits, labels), logits.shape[1], log_classes, checked=False)
+    return _from_statistics(plain(logits, labels, to_compile=True), logits.shape[1], log_classes, checked=False)
 
 
 @cache
