@@ -2,6 +2,7 @@
 
 from torch import nn
 
+from wane.models.batch_norm import BatchNorm2d
 from wane.models.classifier import Classifier, seeded
 
 __all__ = ["cnn"]
@@ -33,6 +34,11 @@ def cnn(num_classes: int, width: int = 32, channels: int = 3, *, seed: int = 0) 
             (2 * width, nn.MaxPool2d(2)),
             (4 * width, nn.AdaptiveMaxPool2d(2)),
         ):
-            layers += [nn.Conv2d(before, after, 3, padding=1, bias=False), pool, nn.BatchNorm2d(after), nn.ReLU()]
+            layers += [
+                nn.Conv2d(before, after, 3, padding=1, bias=False),
+                pool,
+                BatchNorm2d(after),
+                nn.ReLU(inplace=True),
+            ]
             before = after
         return Classifier(nn.Sequential(*layers, nn.Flatten()), nn.Linear(4 * before, num_classes))
