@@ -2,15 +2,17 @@
 
     python -m benchmarks.bench_loop [--threads 1] [--rounds 3] [--widths 8 20] [--batches 32 128]
 
-CPU time, interleaved step by step within one process. wane's step includes the gather, augmentation, replay, reservoir
-and signals; `+ both` adds loss weights and the trend. Targets: epoch at most 1.05 x (width 8) and 1.02 x (width 20) the
-bare loop in the same memory format, and below 0.9 x the bare loop in eager NCHW; evaluation with all signals at most
-1.05 x the bare forward pass; weights and trend at most 1.02 x the step without them.
+CPU time, step by step in turn within one process. wane's step includes the gather, augmentation, replay, reservoir and
+signals; what loss weights and the trend add is timed part by part. Targets: epoch at most 1.05 x (width 8) and 1.02 x
+(width 20) the bare loop in the same memory format, and below 0.9 x the bare loop in eager NCHW; evaluation with all
+signals at most 1.05 x the bare forward pass; weights and trend at most 1.02 x the step without them.
 """
 
 import argparse
+import itertools
 import statistics
 import time
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -54,13 +56,11 @@ def prepared(width, batch, stream, **learner):
     return config, state
 
 
-def bare_epoch(model, optimiser, batches):
-    model.train()
-    for images, labels in batches:
-        loss = F.cross_entropy(model(images), labels)
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
+def bare_step(model, optimiser, images, labels):
+    loss = F.cross_entropy(model(images), labels)
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
 
 
 def cpu(function):
@@ -93,52 +93,64 @@ def intervention_cost(batch, run, stream):
     return a_step["weights"] + a_step["weighted mean"] + a_step["draw"] - a_step["uniform draw"] + an_epoch / steps
 
 
+def against_bare(function, model, bare):
+    """CPU seconds of `function`, and of each bare candidate, called before every forward pass on as many images.
+
+    Step by step, because a shared machine's speed wanders from one epoch to the next by more than what is measured.
+    """
+    spent = dict.fromkeys(bare, 0.0)
+    calls = itertools.count()
+
+    def before(module, inputs):
+        names = list(bare) if next(calls) % 2 else list(bare)[::-1]
+        for name in names:
+            spent[name] += cpu(partial(bare[name], len(inputs[0])))
+
+    handle = model.register_forward_pre_hook(before)
+    total = cpu(function)
+    handle.remove()
+    return total - sum(spent.values()), spent
+
+
 def measure(width, batch, rounds, stream):
-    sizes = [len(part) + batch for part in torch.split(stream[1].train, batch)]
-    batches = [(torch.randn(n, 3, 32, 32), torch.randint(100, (n,))) for n in sizes]
-    last = [(x.contiguous(memory_format=torch.channels_last), y) for x, y in batches]
     nchw, nhwc = resnet18(100, width=width), resnet18(100, width=width).to(memory_format=torch.channels_last)
     sgd = {id(m): torch.optim.SGD(m.parameters(), lr=0.03) for m in (nchw, nhwc)}
-    plain, both = prepared(width, batch, stream), prepared(
-        width, batch, stream, weights={"signal": "log_tlr"}, trend={"signal": "log_tlr"})  # fmt: skip
+    images, labels = torch.randn(max(2 * batch, BATCH["cpu"]), 3, 32, 32), torch.randint(100, (2 * batch,))
+    last = images.contiguous(memory_format=torch.channels_last)
+    plain = prepared(width, batch, stream)
+    config, state = plain
     progress = Progress("bench", epochs_per_task=50, quiet=True)
 
-    def wane_epoch(run):
-        config, state = run
+    def epoch():
         replayed = train_epoch(state, config, stream, stream[1], 0, progress)
         state.history.record(replayed, step=state.position.step, task=1, split="replay")
 
-    eval_rows = (stream.class_to_task[stream.dataset.test.labels] <= 1).nonzero()[:, 0]
-    test_images = torch.randn(len(eval_rows), 3, 32, 32).contiguous(memory_format=torch.channels_last)
-
-    def bare_eval():
-        nhwc.eval()
+    def bare_forward(n):
         with torch.inference_mode():
-            for part in torch.split(test_images, BATCH["cpu"]):
-                nhwc(part)
+            nhwc(last[:n])
 
-    candidates = {
-        "bare nhwc": lambda: bare_epoch(nhwc, sgd[id(nhwc)], last),
-        "wane": lambda: wane_epoch(plain),
-        "wane + both": lambda: wane_epoch(both),
-        "bare nchw": lambda: bare_epoch(nchw, sgd[id(nchw)], batches),
-        "bare eval": bare_eval,
-        "wane eval": lambda: record_split(plain[1], plain[0], stream, stream[1], "test"),
+    steps = {
+        "nhwc": lambda n: bare_step(nhwc, sgd[id(nhwc)], last[:n], labels[:n]),
+        "nchw": lambda n: bare_step(nchw, sgd[id(nchw)], images[:n], labels[:n]),
     }
-    times = {name: [] for name in candidates}
+    ratios, epochs = {"nhwc": [], "nchw": [], "evaluation": []}, []
     for _ in range(rounds + 1):
-        for name, function in candidates.items():
-            times[name].append(cpu(function))
-
-    def ratio(a, b):  # without the first round, which warms up
-        return statistics.median(x / y for x, y in zip(times[a][1:], times[b][1:], strict=True))
-
+        nhwc.train()
+        ours, bare = against_bare(epoch, state.learner.model, steps)
+        epochs.append(ours)
+        for name, seconds in bare.items():
+            ratios[name].append(ours / seconds)
+        nhwc.eval()
+        ours, bare = against_bare(
+            lambda: record_split(state, config, stream, stream[1], "test"), state.learner.model, {"": bare_forward}
+        )
+        ratios["evaluation"].append(ours / bare[""])
+    cost = intervention_cost(batch, plain, stream) * len(torch.split(stream[1].train, batch))
     return [
         f"width {width}, {batch}+{batch}",
-        *(f"{ratio(a, b):.3f}" for a, b in (
-            ("wane", "bare nhwc"), ("wane", "bare nchw"), ("wane + both", "wane"), ("wane eval", "bare eval"))),
-        f"{1 + intervention_cost(batch, plain, stream) * len(sizes) / statistics.median(times['wane'][1:]):.4f}",
-    ]  # fmt: skip
+        *(f"{statistics.median(r[1:]):.3f}" for r in ratios.values()),  # the first round warms up
+        f"{1 + cost / statistics.median(epochs[1:]):.4f}",
+    ]
 
 
 def main():
@@ -155,7 +167,6 @@ def main():
         "ResNet-18, 32 x 32",
         "epoch / bare, same format",
         "epoch / bare NCHW",
-        "weights + trend / without",
         "evaluation / bare forward",
         "1 + cost of weights and trend / step",
     ]

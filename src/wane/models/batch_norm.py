@@ -27,7 +27,7 @@ class BatchNorm2d(nn.BatchNorm2d):
     """
 
     def forward(self, x: Tensor) -> Tensor:  # noqa: D102
-        if not (self.training and torch.is_grad_enabled() and _threads_share_a_line(x)):
+        if self.num_features % CACHE_LINE == 0 or not (self.training and _threads_share_a_line(x)):
             return super().forward(x)
         assert self.num_batches_tracked is not None
         self.num_batches_tracked.add_(1)
@@ -39,10 +39,10 @@ class BatchNorm2d(nn.BatchNorm2d):
 
 def _threads_share_a_line(x: Tensor) -> bool:
     return (
-        x.device.type == "cpu"
+        torch.get_num_threads() > 1
+        and torch.is_grad_enabled()
+        and x.device.type == "cpu"
         and x.dtype == torch.float32
-        and x.shape[1] % CACHE_LINE != 0
-        and torch.get_num_threads() > 1
         and x.is_contiguous(memory_format=torch.channels_last)
         and not torch.compiler.is_compiling()
     )
