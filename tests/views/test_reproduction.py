@@ -83,6 +83,8 @@ def test_files_and_page(tmp_path):
     names = {path.name for path in out.iterdir()}
     assert {
         "diagnostics_cifar100.json",
+        "agreement_cifar100.csv",
+        "agreement_cifar100.md",
         "table2.txt",
         "table2.csv",
         "table2.md",

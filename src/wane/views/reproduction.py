@@ -10,6 +10,7 @@ from wane.lab.checkpoint import write_atomically
 from wane.lab.config import Config, Record
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import Planned, fingerprint, method_title
+from wane.views.agreement import agreement_markdown, agreement_table
 from wane.views.claims import Judged, judge, judged_markdown
 from wane.views.diagnostics import diagnose
 from wane.views.figures import draw_figure, save_figure
@@ -38,7 +39,8 @@ PARTS = {
 def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[RunFolder], out: Path) -> Path:
     """Write figures (PNG and PDF), tables (text, CSV, Markdown, LaTeX), the diagnostics and `reproduction.html`.
 
-    Also, as Markdown and CSV: `claims`, the paper's beside what was measured, and `questions`, which it leaves open.
+    Also, as Markdown and CSV: `claims`, the paper's beside what was measured; `questions`, which it leaves open; and
+    `agreement`, how far replayed rows tell what test data tell.
 
     Args:
         planned: for each of `PARTS` that is wanted, the runs that belong to it.
@@ -63,6 +65,9 @@ def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[
             for data, diagnosed in _by_data(_diagnosed(of_part)).items():
                 numbers = json.dumps(diagnose(diagnosed).to_json(), indent=2, allow_nan=False)
                 _write(out / f"diagnostics_{data}.json", numbers)
+                agreement = agreement_table(diagnosed)
+                _write(out / f"agreement_{data}.csv", agreement.write_csv())
+                _write(out / f"agreement_{data}.md", agreement_markdown(agreement))
         elif of_part:
             for suffix, form in (("txt", "text"), ("csv", "csv"), ("md", "markdown"), ("tex", "latex")):
                 _write(out / f"{part}.{suffix}", FORMATS[form](run_table(part, of_part)))
