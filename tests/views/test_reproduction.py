@@ -70,6 +70,19 @@ def test_the_diagnostics_are_judged_from_the_history(tmp_path):
         assert judge(claim, runs).verdict in ("holds", "does not hold", "cannot tell")
 
 
+def test_the_same_is_judged_without_a_schedule(tmp_path):
+    """Runs with a constant rate count for the controls, those with a schedule do not."""
+    claim = next(c for c in CLAIMS if "whisker above 0.35; at a constant" in c.text)
+    moving = [[0.8, 0.8, np.nan, np.nan]] * 4 + [[0.1, 0.2, 0.5, 0.6], [0.1, 0.1, 0.6, 0.7]] * 2
+    runs = [
+        write_run(tmp_path / f"{s}", [{"seed": s, "learner": {"milestones": [2], "decay": decay}}],
+                  history=made_history(np.array(moving)))
+        for s, decay in enumerate((0.1, 1.0, 1.0))
+    ]  # fmt: skip
+    assert claim.recipe == "ablations"
+    assert judge(claim, runs).parts["accuracy"].n == 2
+
+
 def test_files_and_page(tmp_path):
     history = made_history([[0.8, 0.8, np.nan, np.nan]] * 4 + [[0.1, 0.0, 0.5, 0.6]] * 4)
     plans = []

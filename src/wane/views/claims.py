@@ -22,6 +22,7 @@ __all__ = [
     "Judged",
     "better",
     "by_seed_of",
+    "has_constant_rate",
     "judge",
     "judged_markdown",
     "of_er",
@@ -91,8 +92,9 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
         for name, part in parts.items():
             if part.difference is None:
                 continue
-            around = "" if part.low is None else f" [{part.low:+.2f}, {part.high:+.2f}]"
-            number = f"{part.difference:+.2f}{around}, n = {part.n}".translate(UNBROKEN)
+            digits = 2 if "points" in claim.unit else 3
+            around = "" if part.low is None else f" [{part.low:+.{digits}f}, {part.high:+.{digits}f}]"
+            number = f"{part.difference:+.{digits}f}{around}, n = {part.n}".translate(UNBROKEN)
             shown.append(f"{name}: {number}" if several else number)
         left = sum(part.difference is None for part in parts.values())
         if shown and left:
@@ -106,6 +108,12 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
 def _stands_for(data: str) -> str:
     """The demo's glyphs stand in for the paper's first data set: 100 classes, five tasks."""
     return "cifar100" if data == "glyphs" else data
+
+
+def has_constant_rate(run: RunFolder) -> bool:
+    """Whether the learning rate of a run has no schedule."""
+    learner = run.config.learner
+    return learner.decay == 1 or not learner.milestones
 
 
 def by_seed_of(runs: Sequence[RunFolder], method: str, measure: str) -> dict[int, float]:
@@ -132,12 +140,16 @@ def better(measure: str, *pairs: tuple[str, str]) -> Callable[[Sequence[RunFolde
     return numbers
 
 
-def of_er(number: Callable[[RunFolder], dict[str, float]]) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
-    """Numbers of each ER run whose history was kept."""
+def of_er(
+    number: Callable[[RunFolder], dict[str, float]], *, constant_rate: bool = False
+) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
+    """Numbers of each ER run whose history was kept; of those without a schedule only, if so wanted."""
 
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
         parts: dict[str, dict[int, float]] = {}
         for run in runs:
+            if constant_rate and not has_constant_rate(run):
+                continue
             if method_title(run.config) == "er" and (run.path / "history.parquet").exists():
                 for name, value in number(run).items():
                     parts.setdefault(name, {})[run.config.seed] = value

@@ -149,24 +149,36 @@ def _windows(recipe: str, slope: str) -> tuple[Claim, ...]:
     )  # fmt: skip
 
 
+def _boundaries(*, constant_rate: bool = False) -> tuple[Claim, ...]:
+    """The claims of Figures 1 and 2; as a control also without a schedule, whose last epochs keep everything still."""
+
+    def claim(where: str, text: str, printed: str, unit: str, number: Callable[[RunFolder], dict[str, float]]) -> Claim:
+        measured = of_er(number, constant_rate=constant_rate)
+        if constant_rate:
+            text, where, printed = f"{text}; at a constant learning rate", f"control to {where}", "not measured"
+        return Claim("ablations" if constant_rate else "diagnostics", "cifar100", where, text, printed, unit, measured)
+
+    return (
+        claim("4.2, Figure 1", "At the first boundary accuracy collapses within a few epochs, CM and TLR decay over "
+              "many: more of accuracy's fall comes in the first epoch", "no number", "points", _more_at_once),
+        claim("4.2, Figure 1", "Accuracy of task 1's classes drops to near zero (here: below 5 %) within a few epochs "
+              "(here: 3)", "no number", "points below 5 %", _near_zero),
+        claim("4.2", "After the boundary accuracy has saturated for most classes: more than half of the observations "
+              "of task 1's classes in task 2 are at 0 %", "no number", "points above 50 %", _saturated),
+        claim("4.2, Figure 2", "Accuracy's change at transitions has a whisker above 0.35", "> 0.35", "above 0.35",
+              lambda run: {"accuracy": _whiskers(run)["accuracy"] - 0.35}),
+        claim("4.2, Figure 2", "Such jumps are absent for all continuous metrics: their whiskers are shorter than "
+              "accuracy's", "no number", "shorter by",
+              lambda run: {s: (w := _whiskers(run))["accuracy"] - w[s] for s in CONTINUOUS}),
+        claim("4.2, Figure 2", "Every continuous metric changes more at transitions than between them: greater median "
+              "change", "no number", "greater by", _elevated),
+        claim("4.2, Figure 2", "CTL, RTLR and NKL are more volatile than CM, TLR and Log-TLR: longer whiskers at "
+              "transitions", "no number", "longer by", _volatile),
+    )  # fmt: skip
+
+
 CLAIMS: tuple[Claim, ...] = (
-    Claim("diagnostics", "cifar100", "4.2, Figure 1", "At the first boundary accuracy collapses within a few epochs, "
-          "CM and TLR decay over many: more of accuracy's fall comes in the first epoch", "no number", "points",
-          of_er(_more_at_once)),
-    Claim("diagnostics", "cifar100", "4.2, Figure 1", "Accuracy of task 1's classes drops to near zero (here: below "
-          "5 %) within a few epochs (here: 3)", "no number", "points below 5 %", of_er(_near_zero)),
-    Claim("diagnostics", "cifar100", "4.2", "After the boundary accuracy has saturated for most classes: more than "
-          "half of the observations of task 1's classes in task 2 are at 0 %", "no number", "points above 50 %",
-          of_er(_saturated)),
-    Claim("diagnostics", "cifar100", "4.2, Figure 2", "Accuracy's change at transitions has a whisker above 0.35",
-          "> 0.35", "above 0.35", of_er(lambda run: {"accuracy": _whiskers(run)["accuracy"] - 0.35})),
-    Claim("diagnostics", "cifar100", "4.2, Figure 2", "Such jumps are absent for all continuous metrics: "
-          "their whiskers are shorter than accuracy's", "no number", "shorter by",
-          of_er(lambda run: {s: (w := _whiskers(run))["accuracy"] - w[s] for s in CONTINUOUS})),
-    Claim("diagnostics", "cifar100", "4.2, Figure 2", "Every continuous metric changes more at transitions than "
-          "between them: greater median change", "no number", "greater by", of_er(_elevated)),
-    Claim("diagnostics", "cifar100", "4.2, Figure 2", "CTL, RTLR and NKL are more volatile than CM, TLR and Log-TLR: "
-          "longer whiskers at transitions", "no number", "longer by", of_er(_volatile)),
+    *_boundaries(),
     Claim("diagnostics", "cifar100", "4.2, Figure 3", "At 0 % accuracy CM and TLR stay spread while CTL and NKL are "
           "concentrated: wider interquartile ranges", "CM 0.18, TLR 0.16; CTL 0.01, NKL 0.02", "wider by",
           of_er(_spread_at(0.0))),
@@ -206,6 +218,7 @@ CLAIMS: tuple[Claim, ...] = (
           "Spearman's rho", _foretold(0)),
     Claim("recovery", "cifar100", "control, not in the paper", "The same, with 64 rows of other classes beside the "
           "five", "not measured", "Spearman's rho", _foretold(64)),
+    *_boundaries(constant_rate=True),
     # What the paper does not ask: is it the trend, or the class-wise draw that comes with it?
     *(Claim("table2", data, "control, not in the paper", "Log-TLR trend sampling beats a class-uniform draw",
             "not measured", "points", better("accuracy", (_trend("log_tlr"), "er, class_uniform")))

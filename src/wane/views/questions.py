@@ -14,7 +14,7 @@ import polars as pl
 
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
-from wane.views.claims import UNBROKEN
+from wane.views.claims import UNBROKEN, has_constant_rate
 from wane.views.run_tables import MEASURES, Interval, measures, paired
 
 __all__ = ["QUESTIONS", "Answer", "Question", "answers", "answers_csv", "answers_markdown", "effective_share"]
@@ -84,7 +84,7 @@ def answers(runs: Sequence[RunFolder]) -> list[Answer]:
             measured = measures(run) if run.config.data.name == data else None
             if measured is None:
                 continue
-            key = method_title(run.config), _constant(run)
+            key = method_title(run.config), has_constant_rate(run)
             values.setdefault(key, {})[run.config.seed] = measured
             share = effective_share(run)
             if share is not None:
@@ -156,8 +156,3 @@ def _shown(interval: Interval) -> str:
     bold = "**" if interval.low is not None and interval.high is not None and interval.low * interval.high > 0 else ""
     around = "" if interval.low is None else f" [{interval.low:+.1f}, {interval.high:+.1f}]"
     return f"{bold}{interval.difference:+.1f}{around}{bold}, n = {interval.n}".translate(UNBROKEN)
-
-
-def _constant(run: RunFolder) -> bool:
-    learner = run.config.learner
-    return learner.decay == 1 or not learner.milestones
