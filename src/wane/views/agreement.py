@@ -15,7 +15,7 @@ from wane.history import Array
 from wane.lab.folder import RunFolder
 from wane.sample_signals import SIGNALS
 from wane.trend import least_squares_slopes
-from wane.views.recovery import spearman
+from wane.views.recovery import shown_rho, spearman
 from wane.views.run_tables import mean_std, paired
 
 __all__ = ["WINDOWS", "agreement_markdown", "agreement_table"]
@@ -52,15 +52,9 @@ def agreement_markdown(table: pl.DataFrame) -> str:
     for (name,), rows in table.group_by("signal", maintain_order=True):
         level = rows.row(0, named=True)
         means = ["" if level[of] is None else f"{level[of]:.2f}" for of in ("replayed", "test")]
-        cells = [*means, *map(_shown, rows.to_dicts())]
+        cells = [*means, *map(shown_rho, rows.to_dicts())]
         lines.append(f"| {' | '.join([SIGNALS[str(name)].title, *cells])} |")
     return "\n".join(lines) + "\n"
-
-
-def _shown(row: dict[str, float | None]) -> str:
-    if row["rho"] is None:
-        return "all the same"
-    return f"{row['rho']:+.2f}" + ("" if row["low"] is None else f" [{row['low']:+.2f}, {row['high']:+.2f}]")
 
 
 def _of_run(run: RunFolder, windows: Sequence[int]) -> dict[str, dict[str, tuple[float, float, float]]]:

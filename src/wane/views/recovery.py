@@ -19,7 +19,7 @@ from wane.lab.sweep import method_title
 from wane.sample_signals import SIGNALS
 
 __all__ = ["MEASURES", "WITHIN", "Correlation", "correlate", "curves", "recovery_table", "recovery_text",
-           "spearman", "speeds"]  # fmt: skip
+           "shown_rho", "spearman", "speeds"]  # fmt: skip
 
 Array: TypeAlias = NDArray[np.float64]
 #: Of an observation.
@@ -97,15 +97,15 @@ def recovery_text(table: pl.DataFrame) -> str:
         lines += [f"{method}, {mode}: {measure}, n = {n}; ranks within:", "",
                   f"| signal | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]  # fmt: skip
         for (signal,), rows in part.group_by("signal", maintain_order=True):
-            lines.append(f"| {signal} | {' | '.join(_cell(row) for row in rows.to_dicts())} |")
+            lines.append(f"| {signal} | {' | '.join(shown_rho(row) for row in rows.to_dicts())} |")
         lines.append("")
     return "\n".join(lines)
 
 
-def _cell(row: dict[str, Any]) -> str:
+def shown_rho(row: dict[str, Any]) -> str:
     """What is said of a rho.
 
-    >>> _cell({"rho": 0.5, "low": -0.1, "high": 0.9}), _cell({"rho": None, "low": None, "high": None})
+    >>> shown_rho({"rho": 0.5, "low": -0.1, "high": 0.9}), shown_rho({"rho": None, "low": None, "high": None})
     ('+0.50 [-0.10, +0.90]', 'all the same')
     """
     if row["rho"] is None:
