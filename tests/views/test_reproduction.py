@@ -8,6 +8,7 @@ from wane.lab.config import build_config
 from wane.lab.sweep import Planned
 from wane.views.claims import judge
 from wane.views.paper_claims import CLAIMS
+from wane.views.paper_values import printed
 from wane.views.reproduction import write_reproduction
 
 
@@ -68,6 +69,19 @@ def test_the_diagnostics_are_judged_from_the_history(tmp_path):
     assert judge(whiskers, runs).parts["accuracy"].n == 3
     for claim in CLAIMS:
         assert judge(claim, runs).verdict in ("holds", "does not hold", "cannot tell")
+
+
+def test_the_order_of_the_table_is_judged_by_seeds_that_have_all_of_it(tmp_path):
+    claim = next(c for c in CLAIMS if "order of the seven signals" in c.text)
+    as_printed = {s: printed("cifar100", f"er, weights {s}", "accuracy").mean / 100
+                  for s in ("tlr", "log_tlr", "rtlr", "cm", "nkl", "ctl", "accuracy")}  # fmt: skip
+    methods = {s: ({"learner": {"weights": {"signal": s}}}, (v, v, 1 - v)) for s, v in as_printed.items()}
+    methods["ctl"] = (methods["ctl"][0], methods["ctl"][1][:2])  # the third seed lacks one
+    judged = judge(claim, runs_of(tmp_path, methods))
+    assert judged.parts["rho"].n == 2
+    assert judged.parts["rho"].difference == pytest.approx(1.0)
+    backwards = {s: (m[0], [1 - v for v in m[1]]) for s, m in methods.items()}
+    assert judge(claim, runs_of(tmp_path / "b", backwards)).parts["rho"].difference == pytest.approx(-1.0)
 
 
 def test_the_same_is_judged_without_a_schedule(tmp_path):

@@ -11,7 +11,8 @@ from wane.lab.folder import RunFolder
 from wane.sample_signals import SIGNALS
 from wane.views.claims import Claim, Numbers, better, by_seed_of, of_er
 from wane.views.diagnostics import LEVELS, at_level, box, changes, observations, transition_width
-from wane.views.recovery import WITHIN, correlate, speeds
+from wane.views.paper_values import RESULTS
+from wane.views.recovery import WITHIN, correlate, spearman, speeds
 
 __all__ = ["CLAIMS", "first_epoch_share"]
 
@@ -122,6 +123,18 @@ def _foretold(beside: int) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]
     return numbers
 
 
+def _in_order(*methods: str) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
+    """The rank correlation of the methods' accuracies with the printed ones, for seeds that have them all."""
+    said = [RESULTS["cifar100", method, "accuracy"].mean for method in methods]
+
+    def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
+        columns = [by_seed_of(runs, method, "accuracy") for method in methods]
+        complete = sorted(set.intersection(*(set(column) for column in columns)))
+        return {"rho": {seed: spearman([column[seed] for column in columns], said) for seed in complete}}
+
+    return numbers
+
+
 def _weights(signal: str) -> str:
     return f"er, weights {signal}"
 
@@ -195,6 +208,8 @@ CLAIMS: tuple[Claim, ...] = (
           better("accuracy", ("er", _weights("accuracy")))),
     Claim("table1", "cifar100", "4.3", "Confidence weights (CTL, NKL) trail Log-TLR weights in accuracy",
           "1.42 to 1.56", "points", better("accuracy", *((_weights("log_tlr"), _weights(s)) for s in ("ctl", "nkl")))),
+    Claim("table1", "cifar100", "Table 1", "The order of the seven signals as weights, by accuracy, is that of the "
+          "table", "1", "Spearman's rho", _in_order(*map(_weights, (*CONTINUOUS, "accuracy")))),
     Claim("table1", "tiny_imagenet", "4.3, Table 1", "NKL weights give less forgetting than ER", "1.13", "points",
           better("forgetting", (_weights("nkl"), "er"))),
     *(Claim("table2", data, "4.4, Table 2", "Log-TLR trend sampling gives less forgetting than ER", gain, "points",
@@ -211,6 +226,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("table2", "cifar100", "4.4", "All continuous trends substantially outperform the accuracy trend",
           "-0.45 to 4.13", "points",
           better("accuracy", *((_trend(s), _trend("accuracy")) for s in (*CONTINUOUS, "loss")))),
+    Claim("table2", "cifar100", "Table 2", "The order of the eight signals as trends, by accuracy, is that of the "
+          "table", "1", "Spearman's rho", _in_order(*map(_trend, (*CONTINUOUS, "loss", "accuracy")))),
     *_windows("windows", "raw"),
     *_windows("windows_standardised", "standardised"),
     Claim("recovery", "cifar100", "1", "Classes at 0 % differ in how amenable they are to recovery, and the signals "
