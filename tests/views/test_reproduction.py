@@ -84,6 +84,12 @@ def test_the_order_of_the_table_is_judged_by_seeds_that_have_all_of_it(tmp_path)
     assert judge(claim, runs_of(tmp_path / "b", backwards)).parts["rho"].difference == pytest.approx(-1.0)
 
 
+def test_what_the_task_before_loses_at_once(tmp_path):
+    claim = next(c for c in CLAIMS if c.text == "In the first epoch of a task the one before it loses accuracy")
+    falls = made_history([[0.9, 0.7, np.nan, np.nan]] * 2 + [[0.6, 0.4, 0.5, 0.5], [0.1, 0.1, 0.5, 0.5]])
+    assert judge(claim, [write_run(tmp_path / "r", history=falls)]).parts["accuracy"].difference == pytest.approx(30)
+
+
 def test_the_same_is_judged_without_a_schedule(tmp_path):
     """Runs with a constant rate count for the controls, those with a schedule do not."""
     claim = next(c for c in CLAIMS if "whisker above 0.35; at a constant" in c.text)

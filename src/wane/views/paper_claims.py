@@ -36,6 +36,14 @@ def _more_at_once(run: RunFolder) -> dict[str, float]:
     return {f"accuracy against {s}": share["accuracy"] - share[s] for s in ("cm", "tlr")}
 
 
+def _lost_at_once(run: RunFolder) -> dict[str, float]:
+    """How many points the task just learnt loses in the first epoch of the next, over all boundaries."""
+    curve = run.history.by_task("accuracy")
+    lost = [curve.values[curve.task == k - 1, k - 1][-1] - curve.values[curve.task == k, k - 1][0]
+            for k in range(1, int(curve.task.max()) + 1)]  # fmt: skip
+    return {"accuracy": 100 * float(np.mean(lost))}
+
+
 def _after_first_boundary(run: RunFolder) -> pl.DataFrame:
     """The observations of task 1's classes while task 2 is learnt."""
     return observations([run]).filter(pl.col("task") == 1, pl.col("class_task") == 0)
@@ -174,6 +182,8 @@ def _boundaries(*, constant_rate: bool = False) -> tuple[Claim, ...]:
     return (
         claim("4.2, Figure 1", "At the first boundary accuracy collapses within a few epochs, CM and TLR decay over "
               "many: more of accuracy's fall comes in the first epoch", "no number", "points", _more_at_once),
+        claim("4.2", "In the first epoch of a task the one before it loses accuracy", "no number", "points",
+              _lost_at_once),
         claim("4.2, Figure 1", "Accuracy of task 1's classes drops to near zero (here: below 5 %) within a few epochs "
               "(here: 3)", "no number", "points below 5 %", _near_zero),
         claim("4.2", "After the boundary accuracy has saturated for most classes: more than half of the observations "
