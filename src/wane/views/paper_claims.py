@@ -218,8 +218,8 @@ CLAIMS: tuple[Claim, ...] = (
           better("accuracy", ("er", _weights("accuracy")))),
     Claim("table1", "cifar100", "4.3", "Confidence weights (CTL, NKL) trail Log-TLR weights in accuracy",
           "1.42 to 1.56", "points", better("accuracy", *((_weights("log_tlr"), _weights(s)) for s in ("ctl", "nkl")))),
-    Claim("table1", "cifar100", "Table 1", "The order of the seven signals as weights, by accuracy, is that of the "
-          "table", "1", "Spearman's rho", _in_order(*map(_weights, (*CONTINUOUS, "accuracy")))),
+    Claim("table1", "cifar100", "Table 1", "The order of the seven signals as weights, by accuracy, follows that of "
+          "the table", "1", "Spearman's rho", _in_order(*map(_weights, (*CONTINUOUS, "accuracy")))),
     Claim("table1", "tiny_imagenet", "4.3, Table 1", "NKL weights give less forgetting than ER", "1.13", "points",
           better("forgetting", (_weights("nkl"), "er"))),
     *(Claim("table2", data, "4.4, Table 2", "Log-TLR trend sampling gives less forgetting than ER", gain, "points",
@@ -236,8 +236,8 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("table2", "cifar100", "4.4", "All continuous trends substantially outperform the accuracy trend",
           "-0.45 to 4.13", "points",
           better("accuracy", *((_trend(s), _trend("accuracy")) for s in (*CONTINUOUS, "loss")))),
-    Claim("table2", "cifar100", "Table 2", "The order of the eight signals as trends, by accuracy, is that of the "
-          "table", "1", "Spearman's rho", _in_order(*map(_trend, (*CONTINUOUS, "loss", "accuracy")))),
+    Claim("table2", "cifar100", "Table 2", "The order of the eight signals as trends, by accuracy, follows that of "
+          "the table", "1", "Spearman's rho", _in_order(*map(_trend, (*CONTINUOUS, "loss", "accuracy")))),
     *_windows("windows", "raw"),
     *_windows("windows_standardised", "standardised"),
     Claim("recovery", "cifar100", "1", "Classes at 0 % differ in how amenable they are to recovery, and the signals "
