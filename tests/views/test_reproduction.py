@@ -146,3 +146,10 @@ def test_a_run_that_recorded_more_stands_for_one_of_a_table(tmp_path):
     assert "65.00" in (tmp_path / "out" / "table2.txt").read_text()
     with pytest.raises(ValueError, match="none of the 1 runs is done"):
         write_reproduction({"diagnostics": [plain]}, [run], tmp_path / "none")
+
+
+def test_the_same_run_recorded_twice_counts_once(tmp_path):
+    runs = [write_run(tmp_path / f"{flow}", [{"record": {"flow": flow}}]) for flow in (True, False)]
+    plans = [Planned("ER", run.config) for run in runs]
+    page = write_reproduction({"table2": plans}, runs, tmp_path / "out").read_text()
+    assert "1 of 1 planned runs" in page

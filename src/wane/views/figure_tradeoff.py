@@ -74,7 +74,9 @@ def _draw_panel(axes: Axes, points: dict[str, list[Point]], height: float) -> No
         axes.scatter(x.mean(), y.mean(), s=34, facecolors="none", edgecolors=colour, linewidths=1.2, label=method)
         ends.append((float(x.mean()), float(y.mean()), method.removeprefix("er, ") if method != "er" else "ER", colour))
     axes.margins(0.08)
+    # A point of plasticity and one of retention are about as long, else a small difference would look like a great one.
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    (left, right), (low, high) = _at_least(left, right, high - low), _at_least(low, high, 0.6 * (right - left))
     first = np.ceil((left - high) / SPACING) * SPACING
     for forgetting in np.arange(first, right - low, SPACING):
         axes.plot((left, right), (left - forgetting, right - forgetting), color=SOFT_COLOUR, linewidth=0.5, alpha=0.6,
@@ -84,6 +86,16 @@ def _draw_panel(axes: Axes, points: dict[str, list[Point]], height: float) -> No
     label_ends(axes, [(y, text, colour) for _, y, text, colour in ends], height=0.75 * height)
     for x, y, _, colour in ends:  # from the ring towards its name
         axes.plot((x, right), (y, y), color=colour, linewidth=0.4, alpha=0.35, zorder=0)
+
+
+def _at_least(low: float, high: float, span: float) -> tuple[float, float]:
+    """The range, widened about its middle if it is narrower.
+
+    >>> _at_least(1.0, 2.0, 3.0), _at_least(1.0, 2.0, 0.5)
+    ((0.0, 3.0), (1.0, 2.0))
+    """
+    more = max(0.0, span - (high - low)) / 2
+    return low - more, high + more
 
 
 def _colour(method: str) -> str:

@@ -51,8 +51,8 @@ def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[
     chosen = {
         part: _planned(runs, plans, exactly=part in ("diagnostics", "recovery")) for part, plans in planned.items()
     }
-    wanted = {fingerprint(plan.config) for plans in planned.values() for plan in plans}
-    done = list({run.path: run for part in chosen.values() for run in part}.values())
+    wanted = {_without_records(plan.config) for plans in planned.values() for plan in plans}
+    done = {_without_records(run.config) for part in chosen.values() for run in part}
     if not done:
         raise ValueError(f"none of the {len(wanted)} runs is done: run them first, with `wane reproduce`")
     made: dict[str, list[str]] = {}
@@ -127,12 +127,19 @@ def _figures(part: str, runs: Sequence[RunFolder], out: Path) -> list[str]:
 def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned], *, exactly: bool) -> list[RunFolder]:
     """The finished runs among those planned; for a table, also those that recorded more than it asks for."""
 
-    def key(config: Config) -> str:
-        plain = {"record": Record(classes=config.record.classes)}
-        return fingerprint(config if exactly else config.model_copy(update=plain))
-
+    key = fingerprint if exactly else _without_records
     wanted = {key(plan.config) for plan in plans}
-    return [run for run in runs if key(run.config) in wanted and run.summary is not None]
+    found: dict[str, RunFolder] = {}
+    for run in sorted(runs, key=lambda run: not (run.path / "history.parquet").exists()):
+        if run.summary is not None and key(run.config) in wanted:
+            found.setdefault(key(run.config), run)  # of two that are the same, the one that can be looked at
+    kept = {run.path for run in found.values()}
+    return [run for run in runs if run.path in kept]
+
+
+def _without_records(config: Config) -> str:
+    """The same for runs that differ only in what they wrote down."""
+    return fingerprint(config.model_copy(update={"record": Record(classes=config.record.classes)}))
 
 
 def _diagnosed(runs: Sequence[RunFolder]) -> list[RunFolder]:
