@@ -126,7 +126,6 @@ def _figures(part: str, runs: Sequence[RunFolder], out: Path) -> list[str]:
 
 def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned], *, exactly: bool) -> list[RunFolder]:
     """The finished runs among those planned; for a table, also those that recorded more than it asks for."""
-
     key = fingerprint if exactly else _without_records
     wanted = {key(plan.config) for plan in plans}
     found: dict[str, RunFolder] = {}
