@@ -141,6 +141,7 @@ def test_the_compiled_kernel_follows_the_number_of_threads():
         torch.set_num_threads(before)
     assert torch.equal(scored[0], scored[1])
     assert torch.equal(scored[0], scored[2])
+    assert {key[-1] for key in fused_kernel._kernels if isinstance(key, tuple)} >= {1, 2}  # a kernel for each
 
 
 def test_only_large_inputs_are_compiled_by_themselves(monkeypatch):
