@@ -104,6 +104,18 @@ def test_no_compiler_falls_back_silently(layout, monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
+def test_where_inductor_takes_no_graph_torch_compile_does_it(monkeypatch):
+    def broken(*_, **__):
+        raise TypeError("another interface")
+
+    monkeypatch.setattr(fused_kernel, "_kernels", {})
+    monkeypatch.setattr("torch._inductor.standalone_compile", broken)
+    z, y = random_case(16, 10, 1.0)
+    assert torch.allclose(wane.signals(z, y, compiled=True).loss, wane.signals(z, y, compiled=False).loss, atol=2e-6)
+    assert len(fused_kernel._kernels) == 1
+    assert not fused_kernel._compiler_failed
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_new_batch_sizes_and_class_counts_do_not_compile_again(layout):
     import torch._dynamo.utils as dynamo

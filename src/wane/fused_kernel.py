@@ -74,5 +74,9 @@ def _traced(function: Callable[..., R], logits: Tensor, *constants: Tensor) -> C
     # Traced on sizes of our own: the compiler takes equal sizes for the same one, and small ones for not worth threads.
     rows, classes = (8191, 100) if logits.shape[1] <= FEW_CLASSES else (1021, 4 * FEW_CLASSES)
     example = (logits.new_empty(rows, classes), torch.empty(rows, dtype=torch.int64), *constants)
-    graph = make_fx(lambda *inputs: tuple(function(*inputs)), tracing_mode="symbolic")(*example)
-    return _inductor.standalone_compile(graph, list(example))
+    try:
+        graph = make_fx(lambda *inputs: tuple(function(*inputs)), tracing_mode="symbolic")(*example)
+        return _inductor.standalone_compile(graph, list(example))
+    except Exception as error:  # a young interface: another torch may want it otherwise
+        log.debug("Inductor does not take the graph, so torch.compile does: %s", error)
+        return _guarded(function)
