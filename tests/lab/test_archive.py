@@ -23,11 +23,18 @@ def test_the_small_files_make_the_same_table(tmp_path):
     assert run_table("auto", find_runs(tmp_path / "kept")).frame.equals(run_table("auto", runs).frame)
 
 
-@pytest.mark.parametrize("wanted", ["table1", "er"])
+@pytest.mark.parametrize("wanted", ["table1", "er", "first-*"])
 def test_histories_are_kept_where_asked(tmp_path, wanted):
-    run = write_run(tmp_path / "run", [{"recipe": "table1-small"}], history=made_history(ROWS))
+    run = write_run(tmp_path / "first-run", [{"recipe": "table1-small"}], history=made_history(ROWS))
     (folder,) = archive([run], tmp_path / "kept", histories=[wanted])
     assert find_runs(folder)[0].history.frame.equals(run.history.frame)
+
+
+@pytest.mark.parametrize("other", ["table2", "er, class_uniform", "second-*"])
+def test_histories_of_others_are_not(tmp_path, other):
+    run = write_run(tmp_path / "first-run", [{"recipe": "table1-small"}], history=made_history(ROWS))
+    (folder,) = archive([run], tmp_path / "kept", histories=[other])
+    assert not (folder / "history.parquet").exists()
 
 
 def test_nothing_done_is_an_error(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from wane.lab.folder import RunFolder
@@ -25,15 +26,17 @@ def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] 
     Args:
         runs: from `find_runs`; those that are not done are passed over.
         out: made if it is not there; what is there already is written over.
-        histories: recipes (such as "diagnostics", at any scale) or methods (such as "er, class_uniform") whose runs
-            keep their history and flow too.
+        histories: recipes (such as "diagnostics", at any scale), methods (such as "er, class_uniform") or runs by name
+            (such as "cifar100-er-seed*") that keep their history and flow too.
     """
     written = []
     for run in runs:
         if run.summary is None:
             continue
         recipe = run.config.recipe.rpartition("-")[0] or run.config.recipe
-        wanted = ALWAYS + (DETAILS if {recipe, method_title(run.config)} & set(histories) else ())
+        known_as = (recipe, method_title(run.config), run.name)
+        detailed = any(fnmatchcase(name, pattern) for name in known_as for pattern in histories)
+        wanted = ALWAYS + (DETAILS if detailed else ())
         folder = out / run.name
         folder.mkdir(parents=True, exist_ok=True)
         for name in wanted:

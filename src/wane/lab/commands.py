@@ -96,7 +96,7 @@ def archive(
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to: a folder for each run below it.")],
     history: Annotated[
         list[str] | None,
-        typer.Option(metavar="RECIPE", help="Keep the histories of this recipe's runs, or of a method's; repeatable."),
+        typer.Option(metavar="WHICH", help="Keep the histories of this recipe, method or run (* is any); repeatable."),
     ] = None,
 ) -> None:
     """Copy the small files of finished runs, without checkpoints: enough for every table, and to share."""
