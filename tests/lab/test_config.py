@@ -276,3 +276,18 @@ def test_a_sweep_of_chosen_variants_only():
     assert {run.name for run in some} <= {run.name for run in expand("table2", scale="small")}
     with pytest.raises(ValueError, match="unknown variant of table2 'LogTLR'; did you mean 'Log-TLR'"):
         expand("table2", only=["LogTLR"])
+
+
+def test_a_sweep_of_several_recipes_does_what_they_share_once():
+    from wane.lab.sweep import expand
+
+    parts = [{run.name for run in expand(recipe, scale="small")} for recipe in ("table1", "table2")]
+    both = [run.name for run in expand("table1", "table2", scale="small")]
+    assert sorted(both) == sorted(parts[0] | parts[1])  # none twice
+    assert parts[0] & parts[1]  # plain replay, at least
+
+    some = expand("windows", "table2", scale="small", only=["*, w = 3", "TLR"])
+    assert {run.variant for run in some if run.config.recipe == "table2-small"} == {"TLR"}
+    assert {run.config.learner.trend.window for run in some if run.config.recipe == "windows-small"} == {3}
+    with pytest.raises(ValueError, match=r"unknown variant of windows or table2 '\*, w = 4'"):
+        expand("windows", "table2", only=["*, w = 4", "TLR"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,46 +33,39 @@ class Planned(NamedTuple):
 
 
 def expand(
-    recipe: str,
-    *,
+    *recipes: str,
     scale: str | None = None,
     settings: tuple[dict[str, Any], ...] = (),
     over: dict[str, list[Any]] | None = None,
     only: Sequence[str] = (),
 ) -> list[Planned]:
-    """All runs of a sweep: the recipe's variants x its lists, with `over` in the place of lists of the same key.
+    """All runs of one or more recipes, each once: variants x lists, with `over` in the place of lists of the same key.
 
-    `over` maps a dotted key to its values; `settings` go on top of everything; `only` names the variants to do.
+    `over` maps a dotted key to its values; `settings` go on top of everything; `only` names the variants to do, where
+    ``*`` stands for anything.
 
     >>> len(expand("table1", scale="small"))  # 11 variants, 3 seeds
     33
+    >>> len(expand("windows", "table2", scale="small", only=["*, w = 3", "Log-TLR"]))  # 5 signals and 1, 3 seeds
+    18
     >>> runs = expand("diagnostics", scale="demo", over={"seed": [0, 1], "learner.trend.signal": ["loss", "log_tlr"]})
     >>> [run.name for run in runs][:2]
     ['glyphs-er-trend_loss-seed0-...', 'glyphs-er-trend_log_tlr-seed0-...']
     """
-    described = recipe_settings(recipe)
-    variants = {
-        name: values
-        for pattern, lists in described.get("variants", {"": {}}).items()
-        for name, values in _variants_of(pattern, lists)
-    }
-    if only:
-        known = Registry(f"variant of {recipe}", variants)
-        variants = {name: known[name] for name in only}
-    lists = {**described.get("over", {}), **(over or {})}
-    for key, values in lists.items():
-        if not isinstance(values, list) or not values:
-            raise ConfigError(f"over {key} = {values!r}: give a list of values, such as seed = [0, 1, 2]")
-    planned, seen = [], set()
-    for chosen in product(*lists.values()):
-        point = tuple(_nested(key, value) for key, value in zip(lists, chosen, strict=True))
-        for variant, values in variants.items():
-            # The data set decides which table of the scale holds, so it must be known to load_recipe: all as settings.
-            config = load_recipe(recipe, scale=scale, settings=(values, *point, *settings), sweep=True)
-            if fingerprint(config) not in seen:
-                seen.add(fingerprint(config))
-                planned.append(Planned(variant or method_title(config), config))
-    return planned
+    variants = _chosen({recipe: _variants(recipe) for recipe in recipes}, only)
+    planned: dict[str, Planned] = {}
+    for recipe in recipes:
+        lists = {**recipe_settings(recipe).get("over", {}), **(over or {})}
+        for key, values in lists.items():
+            if not isinstance(values, list) or not values:
+                raise ConfigError(f"over {key} = {values!r}: give a list of values, such as seed = [0, 1, 2]")
+        for chosen in product(*lists.values()):
+            point = tuple(_nested(key, value) for key, value in zip(lists, chosen, strict=True))
+            for variant, values in variants[recipe].items():
+                # The data set decides which table of the scale holds, so load_recipe must know it: all as settings.
+                config = load_recipe(recipe, scale=scale, settings=(values, *point, *settings), sweep=True)
+                planned.setdefault(fingerprint(config), Planned(variant or method_title(config), config))
+    return list(planned.values())
 
 
 def fingerprint(config: Config) -> str:
@@ -121,6 +115,27 @@ def _intervention(kind: str, section: Any, slug: bool) -> str:
         return "_".join([kind, section.signal, *(f"{k}{v}" for k, v in said.items())])
     inside = ", ".join(k if v is True else str(v) if isinstance(v, str) else f"{k} {v:g}" for k, v in said.items())
     return f"{kind} {section.signal}" + (f" ({inside})" if inside else "")
+
+
+def _variants(recipe: str) -> dict[str, dict[str, Any]]:
+    described: dict[str, dict[str, Any]] = recipe_settings(recipe).get("variants", {"": {}})
+    return {name: values for pattern, lists in described.items() for name, values in _variants_of(pattern, lists)}
+
+
+def _chosen(
+    variants: dict[str, dict[str, dict[str, Any]]], only: Sequence[str]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Those of the variants of each recipe that a pattern names; every pattern has to name one."""
+    if not only:
+        return variants
+    known = Registry(f"variant of {' or '.join(variants)}", {name: () for rows in variants.values() for name in rows})
+    for pattern in only:
+        if not any(fnmatchcase(name, pattern) for name in known):
+            known[pattern]  # says what there is
+    return {
+        recipe: {name: row for name, row in rows.items() if any(fnmatchcase(name, pattern) for pattern in only)}
+        for recipe, rows in variants.items()
+    }
 
 
 def _variants_of(pattern: str, settings: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

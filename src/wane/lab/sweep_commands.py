@@ -12,7 +12,9 @@ __all__ = ["sweep"]
 
 
 def sweep(
-    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (see `wane recipes`) or a TOML file.")],
+    recipes: Annotated[
+        list[str], typer.Argument(metavar="RECIPE...", help="Recipes (see `wane recipes`) or TOML files.")
+    ],
     scale: Annotated[str | None, typer.Option(help="demo, small or paper; default: demo, or none for a file.")] = None,
     settings: Settings = None,
     over: Annotated[
@@ -20,7 +22,8 @@ def sweep(
         typer.Option(metavar="KEY=A,B,...", help="A run for each value, such as seed=0,1,2; as often as needed."),
     ] = None,
     variant: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this row of the recipe's table; as often as needed.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only these rows of the tables (* is any); as often as needed."),
     ] = None,
     out: Annotated[
         str, typer.Option(metavar="DIR", help="The run store: a folder, or a URL such as s3://...")
@@ -36,7 +39,7 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and their state, and do nothing.")] = False,
     logger: Loggers = None,
 ) -> None:
-    """Do all runs of a recipe that are missing; the same command goes on where it was stopped."""
+    """Do all runs of recipes that are missing; the same command goes on where it was stopped."""
     from wane.lab.config import parse_setting
     from wane.lab.engines import Options
     from wane.lab.store import Status, statuses
@@ -44,7 +47,7 @@ def sweep(
     from wane.lab.sweep_run import parse_over, run_sweep
 
     layers = tuple(parse_setting(text) for text in settings or [])
-    planned = expand(recipe, scale=scale, settings=layers, over=parse_over(over or []), only=variant or ())
+    planned = expand(*recipes, scale=scale, settings=layers, over=parse_over(over or []), only=variant or ())
     if dry_run:
         found = statuses(out)
         for run in planned:

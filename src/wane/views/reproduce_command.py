@@ -53,7 +53,7 @@ def reproduce(
     layers = tuple(parse_setting(text) for text in settings or [])
     planned = {name: expand(name, scale=scale, settings=layers, over=over) for name in parts}
     if not only_show:
-        together = [plan for plans in planned.values() for plan in plans]
+        together = expand(*parts, scale=scale, settings=layers, over=over)  # what several parts share is done once
         ended = run_sweep(together, runs, engine=engine, options=Options(workers=workers))
         for name, outcome in ended.items():
             if outcome.state == "failed":
