@@ -6,6 +6,7 @@ from views.hand_made import made_replay, write_run
 
 from wane.lab.sweep import expand, method_title
 from wane.views.questions import QUESTIONS, answers, answers_csv, answers_markdown, effective_share
+from wane.views.reproduction import PARTS
 
 SCHEDULE = {"learner": {"milestones": [3]}}
 PAST = {"memory": {"draw": "class_uniform", "scope": "past"}}
@@ -52,5 +53,5 @@ def test_effective_share_is_of_the_seen_classes(tmp_path):
 
 
 def test_every_question_is_about_methods_that_a_recipe_runs():
-    known = {method_title(plan.config) for name in ("controls", "ablations", "table2") for plan in expand(name)}
+    known = {method_title(plan.config) for plan in expand(*PARTS)}
     assert {name for question in QUESTIONS for name in (question.method, question.against)} <= known

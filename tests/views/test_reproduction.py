@@ -5,7 +5,7 @@ import pytest
 from views.hand_made import made_history, write_run
 
 from wane.lab.config import build_config
-from wane.lab.sweep import Planned
+from wane.lab.sweep import Planned, expand
 from wane.views.claims import judge
 from wane.views.paper_claims import CLAIMS
 from wane.views.paper_values import printed
@@ -101,6 +101,18 @@ def test_the_same_is_judged_without_a_schedule(tmp_path):
     ]  # fmt: skip
     assert claim.recipe == "ablations"
     assert judge(claim, runs).parts["accuracy"].n == 2
+
+
+def test_every_run_of_the_window_claims_is_in_their_recipe(tmp_path):
+    """With all runs of a recipe there, no part of a claim about it is missing."""
+    for recipe in ("windows", "windows_standardised", "windows_percent"):
+        runs = [
+            write_run(tmp_path / recipe / plan.name, [plan.config.model_dump(mode="json", exclude_none=True)])
+            for plan in expand(recipe, over={"seed": [0, 1]})
+        ]
+        judged = [judge(claim, runs) for claim in CLAIMS if claim.recipe == recipe]
+        assert judged
+        assert all(part.n == 2 for each in judged for part in each.parts.values()), recipe
 
 
 def test_files_and_page(tmp_path):

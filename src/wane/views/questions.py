@@ -45,7 +45,7 @@ def _trend(said: str) -> str:
 _DRAW = "How much of trend sampling is the class-wise draw?"
 _TREND = "Does the trend add to the class-wise draw?"
 _UNIT = "Does the slope's unit matter?"
-_PERCENT = "Can accuracy in percent (gamma 200) make the collapse at a window of 3?"
+_PERCENT = "Is the collapse at a window of 3 that of accuracy, or of percent (gamma 200)?"
 _SCOPE = "Drawing past classes only: does the trend add to that?"
 _SOURCE = "Do replayed rows tell as much as test data?"
 _SIGNAL = "Is a continuous signal the better trend?"
@@ -60,9 +60,14 @@ QUESTIONS: tuple[Question, ...] = (
       for g in ("gamma 0.25, ", "gamma 0.5, ", "gamma 1, ", "")),
     Question(_UNIT, _trend("log_tlr (standardised)"), _trend("log_tlr")),
     Question(_UNIT, _trend("accuracy (standardised)"), _trend("accuracy")),
+    Question(_PERCENT, _trend("accuracy (window 3)"), "er, class_uniform"),
+    Question(_PERCENT, _trend("log_tlr (window 3)"), _trend("accuracy (window 3)")),
     Question(_PERCENT, _trend("accuracy (window 3, gamma 200)"), "er, class_uniform"),
+    Question(_PERCENT, _trend("log_tlr (window 3)"), _trend("accuracy (window 3, gamma 200)")),
     Question(_PERCENT, _trend("log_tlr (window 3, gamma 200)"), "er, class_uniform"),
     Question(_PERCENT, _trend("log_tlr (window 3, gamma 200)"), _trend("accuracy (window 3, gamma 200)")),
+    Question(_PERCENT, _trend("accuracy (window 15, gamma 200)"), _trend("accuracy (window 3, gamma 200)")),
+    Question(_PERCENT, _trend("log_tlr (window 15, gamma 200)"), _trend("log_tlr (window 3, gamma 200)")),
     Question(_SCOPE, _trend("log_tlr (past)"), "er, class_uniform past"),
     Question(_SCOPE, _trend("log_tlr (gamma 0.5, standardised, past)"), "er, class_uniform past"),
     Question(_SCOPE, _trend("log_tlr (standardised, past)"), "er, class_uniform past"),

@@ -32,6 +32,7 @@ PARTS = {
     "ablations": (),
     "windows": ("windows",),
     "windows_standardised": ("windows",),
+    "windows_percent": ("windows",),
     "recovery": ("recovery",),
 }
 
