@@ -132,9 +132,11 @@ def recipes() -> None:
     from wane.lab.recipes import recipes as all_recipes
     from wane.lab.recipes import scales
 
-    lines = ["Recipes:", *(f"  {name:14}{row['title']}" for name, row in all_recipes().items()), "", "Scales:"]
-    lines += [f"  {name:14}{row['title']}" for name, row in scales().items()]
-    typer.echo("\n".join(lines))
+    for heading, rows in {"Recipes:": all_recipes(), "\nScales:": scales()}.items():
+        typer.echo(heading)
+        wide = max(map(len, rows))
+        for name, row in rows.items():
+            typer.echo(f"  {name:{wide}}  {row['title']}")
 
 
 def data(
