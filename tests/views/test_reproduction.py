@@ -2,13 +2,17 @@
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 from views.hand_made import made_history, write_run
 
+from wane.cli import app
 from wane.lab.config import build_config
+from wane.lab.folder import find_runs
 from wane.lab.sweep import Planned, expand
 from wane.views.claims import judge
 from wane.views.paper_claims import CLAIMS
 from wane.views.paper_values import printed
+from wane.views.reproduce_command import _seeded
 from wane.views.reproduction import write_reproduction
 
 
@@ -165,3 +169,29 @@ def test_the_same_run_recorded_twice_counts_once(tmp_path):
     plans = [Planned("ER", run.config) for run in runs]
     page = write_reproduction({"table2": plans}, runs, tmp_path / "out").read_text()
     assert "1 of 1 planned runs" in page
+
+
+#: A run takes a fraction of a second.
+TINY = ["data.per_class=10", "data.tasks=2", "learner.epochs=1", "memory.capacity=20", "model.width=4"]
+
+
+def test_the_command_runs_what_is_missing_and_shows_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny = [word for setting in TINY for word in ("--set", setting)]
+    command = ["reproduce", "ablations", "--scale", "demo", *tiny]
+    assert "no run at or below runs" in CliRunner().invoke(app, [*command, "--only-show"]).output
+    done = CliRunner().invoke(app, [*command, "--seeds", "1", "--workers", "1"])
+    assert done.exit_code == 0, done.output
+    assert len(find_runs("runs")) == 5  # its rows
+    assert "ER, constant rate" in (tmp_path / "reproduction" / "ablations.txt").read_text()
+    shown = CliRunner().invoke(app, [*command, "--only-show", "--out", "again"])
+    assert shown.exit_code == 0, shown.output
+    for name in ("ablations.txt", "claims.md", "questions.csv"):
+        assert (tmp_path / "again" / name).read_text() == (tmp_path / "reproduction" / name).read_text()
+    assert "5 of 15" in (tmp_path / "again" / "reproduction.html").read_text()  # the recipe has three seeds
+
+
+def test_parts_without_seeds_of_their_own_get_three():
+    assert _seeded("diagnostics", {"data.name": ["cifar100"]}) == {"data.name": ["cifar100"], "seed": [0, 1, 2]}
+    assert _seeded("diagnostics", {"seed": [4]}) == {"seed": [4]}
+    assert _seeded("windows_percent", {}) == {}

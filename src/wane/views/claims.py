@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import NamedTuple
 
 from wane.lab.folder import RunFolder
@@ -143,16 +144,20 @@ def better(measure: str, *pairs: tuple[str, str]) -> Callable[[Sequence[RunFolde
 def of_er(
     number: Callable[[RunFolder], dict[str, float]], *, constant_rate: bool = False
 ) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
-    """Numbers of each ER run whose history was kept; of those without a schedule only, if so wanted."""
+    """Numbers of each ER run whose history was kept and crosses a boundary; without a schedule only, if so wanted.
+
+    What a run cannot tell is NaN, or is left out.
+    """
 
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
         parts: dict[str, dict[int, float]] = {}
         for run in runs:
-            if constant_rate and not has_constant_rate(run):
+            if run.config.data.tasks < 2 or (constant_rate and not has_constant_rate(run)):
                 continue
             if method_title(run.config) == "er" and (run.path / "history.parquet").exists():
                 for name, value in number(run).items():
-                    parts.setdefault(name, {})[run.config.seed] = value
+                    if isfinite(value):
+                        parts.setdefault(name, {})[run.config.seed] = value
         return dict(parts)
 
     return numbers

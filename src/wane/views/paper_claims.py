@@ -27,7 +27,8 @@ def first_epoch_share(run: RunFolder) -> dict[str, float]:
         curve = run.history.by_task(signal)
         before = curve.values[curve.task == 0, 0][-1]
         after = curve.values[curve.task == 1, 0]
-        share[signal] = 100 * float((before - after[0]) / (before - after.min()))
+        fall = before - after.min()
+        share[signal] = 100 * float((before - after[0]) / fall) if fall else float("nan")
     return share
 
 
@@ -74,9 +75,10 @@ def _volatile(run: RunFolder) -> dict[str, float]:
 
 def _elevated(run: RunFolder) -> dict[str, float]:
     moved = changes([run], around=transition_width([run]))
-    medians = {phase: moved.filter(pl.col("phase") == phase).select(pl.col(CONTINUOUS).median()).row(0, named=True)
-               for phase in ("transition", "stable")}  # fmt: skip
-    return {s: medians["transition"][s] - medians["stable"][s] for s in CONTINUOUS}
+    at, between = (moved.filter(pl.col("phase") == phase) for phase in ("transition", "stable"))
+    if at.is_empty() or between.is_empty():  # tasks of an epoch or two
+        return {}
+    return {s: float(np.median(at[s].to_numpy()) - np.median(between[s].to_numpy())) for s in CONTINUOUS}
 
 
 def _spread_at(*levels: float) -> Callable[[RunFolder], dict[str, float]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,7 +24,9 @@ def reproduce(
     data: Annotated[
         list[str] | None, typer.Option(help="cifar100, tiny_imagenet; as often as needed; default: cifar100.")
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds 0 to N - 1 of every method.")] = 3,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds 0 to N - 1 of every method; default: as many as its recipe has.")
+    ] = None,
     settings: Settings = None,
     runs: Annotated[
         Path, typer.Option(metavar="DIR", help="The run store; runs that are there are not done again.")
@@ -48,16 +50,24 @@ def reproduce(
     parts = list(PARTS) if part == "all" else [part]
     for name in parts:
         Registry("part", {**PARTS, "all": ()})[name]
-    over: dict[str, list[object]] = {"seed": list(range(seeds))}
+    over: dict[str, list[Any]] = {} if seeds is None else {"seed": list(range(seeds))}
     if scale != "demo":  # the demo has its own data
         over["data.name"] = list(data or ["cifar100"])
     layers = tuple(parse_setting(text) for text in settings or [])
-    planned = {name: expand(name, scale=scale, settings=layers, over=over) for name in parts}
+    planned = {name: expand(name, scale=scale, settings=layers, over=_seeded(name, over)) for name in parts}
     if not only_show:
-        together = expand(*parts, scale=scale, settings=layers, over=over)  # what several parts share is done once
-        ended = run_sweep(together, runs, engine=engine, options=Options(workers=workers))
+        once = {plan.name: plan for plans in planned.values() for plan in plans}  # parts share runs
+        ended = run_sweep(once.values(), runs, engine=engine, options=Options(workers=workers))
         for name, outcome in ended.items():
             if outcome.state == "failed":
                 typer.echo(f"failed: {runs}/{name}: {outcome.note} (log.txt there)", err=True)
     page = write_reproduction(planned, find_runs(runs), out)
     typer.echo(f"wrote {page}")
+
+
+def _seeded(recipe: str, over: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    """`over`, with three seeds where neither it nor the recipe names any: one run proves nothing."""
+    from wane.lab.recipes import recipe_settings
+
+    named = {**recipe_settings(recipe).get("over", {}), **over}
+    return over if "seed" in named else {**over, "seed": [0, 1, 2]}
