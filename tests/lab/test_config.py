@@ -268,6 +268,15 @@ def test_configs_and_recipes_load_without_torch():
     assert done.stdout.strip() == "False"
 
 
+def test_the_options_of_a_scale_are_for_its_own_model():
+    def model(*settings):
+        return load_recipe("diagnostics", scale="small", settings=settings).model.model_dump(exclude_none=True)
+
+    assert model() == model({"model": {"name": "cnn"}}) == {"name": "cnn", "width": 32}
+    assert model({"model": {"name": "mlp"}}) == {"name": "mlp"}  # which has no width
+    assert model({"model": {"width": 8}}, {"model": {"name": "resnet18"}}) == {"name": "resnet18", "width": 8}
+
+
 def test_a_sweep_of_chosen_variants_only():
     from wane.lab.sweep import expand
 

@@ -65,11 +65,18 @@ def load_recipe(
         size = scales()[scale]
         if "dataset" in size:
             recipe["data"] = {**recipe.get("data", {}), "name": size["dataset"]}
-        data = [s["data"] for s in (recipe, *settings) if isinstance(s.get("data"), dict)]
-        named = [str(d["name"]) for d in data if "name" in d]
-        dataset = named[-1] if named else ""
+        dataset = _named("data", recipe, *settings)
         if dataset and scale == "paper" and dataset not in size:
             raise ConfigError(f"there is no scale 'paper' for data set {dataset!r}: the paper used cifar100 and "
                               "tiny_imagenet; write a TOML file for it")  # fmt: skip
-        layers += [size.get("all", {}), size.get(dataset, {})]
+        model = _named("model", recipe, *settings)
+        for layer in (size.get("all", {}), size.get(dataset, {})):
+            other = model and model != layer.get("model", {}).get("name")  # width is that of the scale's own model
+            layers.append({key: value for key, value in layer.items() if not (other and key == "model")})
     return build_config(*layers, recipe, *settings)
+
+
+def _named(section: str, *layers: dict[str, Any]) -> str:
+    """The last name that a section is given, or ""."""
+    given = [layer[section] for layer in layers if isinstance(layer.get(section), dict)]
+    return next((str(settings["name"]) for settings in reversed(given) if "name" in settings), "")
