@@ -119,6 +119,23 @@ def test_every_run_of_the_window_claims_is_in_their_recipe(tmp_path):
         assert all(part.n == 2 for each in judged for part in each.parts.values()), recipe
 
 
+def test_stability_is_judged_over_the_windows_that_every_signal_has(tmp_path):
+    def ends(signal, window, *values):
+        trend = {"signal": signal, "window": window}
+        return {f"{signal}{window}": ({"learner": {"trend": trend}}, values)}
+
+    methods = {}
+    for signal in ("log_tlr", "loss", "nkl", "cm", "accuracy"):
+        wild = signal == "accuracy"
+        methods |= ends(signal, 3, 0.1, 0.2) | ends(signal, 15, 0.5 if wild else 0.2, 0.2)
+    methods |= ends("accuracy", 5, 0.9, 0.9)  # the others were not run there
+    claim = next(c for c in CLAIMS if c.recipe == "windows" and "stable across windows" in c.text)
+    judged = judge(claim, runs_of(tmp_path, methods))
+    assert list(judged.parts) == [f"{s}, w = 3, 15" for s in ("log_tlr", "loss", "nkl", "cm")]
+    assert judged.parts["cm, w = 3, 15"].difference == pytest.approx(100 * (0.3 / 2 + 0) / 2)  # two tasks, two seeds
+    assert judged.parts["cm, w = 3, 15"].n == 2
+
+
 def test_files_and_page(tmp_path):
     history = made_history([[0.8, 0.8, np.nan, np.nan]] * 4 + [[0.1, 0.0, 0.5, 0.6]] * 4)
     plans = []

@@ -100,17 +100,27 @@ def _spread_at(*levels: float) -> Callable[[RunFolder], dict[str, float]]:
 
 
 def _steadier(slope: str) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
-    """How much further the accuracy trend's result moves over the windows than that of each continuous signal."""
+    """How much further the accuracy trend's result moves over the windows than that of each continuous signal.
+
+    Windows that were not run for every signal are left out, and the parts say which count.
+    """
+    others = ("log_tlr", "loss", "nkl", "cm")
+    every = (*others, "accuracy")
 
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
-        def moves(signal: str) -> dict[int, float]:
-            columns = [by_seed_of(runs, _trend(signal, window, slope), "accuracy") for window in WINDOWS]
-            common = set.intersection(*(set(column) for column in columns))
-            return {seed: max(c[seed] for c in columns) - min(c[seed] for c in columns) for seed in sorted(common)}
+        ends = {(s, w): by_seed_of(runs, _trend(s, w, slope), "accuracy") for s in every for w in WINDOWS}
+        seeds = {w: set.intersection(*(set(ends[s, w]) for s in every)) for w in WINDOWS}
+        complete = [w for w in WINDOWS if seeds[w]]
+        if len(complete) < 2:
+            return {s: {} for s in others}
+        common = sorted(set.intersection(*(seeds[w] for w in complete)))
 
-        reference = moves("accuracy")
-        return {s: {k: reference[k] - v for k, v in moves(s).items() if k in reference}
-                for s in ("log_tlr", "loss", "nkl", "cm")}  # fmt: skip
+        def moves(signal: str, seed: int) -> float:
+            return float(np.ptp([ends[signal, w][seed] for w in complete]))
+
+        which = ", ".join(map(str, complete))
+        return {f"{s}, w = {which}": {seed: moves("accuracy", seed) - moves(s, seed) for seed in common}
+                for s in others}  # fmt: skip
 
     return numbers
 
