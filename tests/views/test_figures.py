@@ -197,6 +197,15 @@ def test_windows(tmp_path):
         windows(find_runs(tmp_path), measure="acc")
 
 
+def test_a_setting_with_one_window_has_a_panel_only_where_there_is_no_other(tmp_path):
+    for data, window in (("cifar100", 3), ("cifar100", 10), ("tiny_imagenet", 10)):
+        settings = {"data": {"name": data}, "learner": {"trend": {"signal": "loss", "window": window}}}
+        write_run(tmp_path / f"{data}-{window}", [settings], matrix=matrix(0.4))
+    assert [axes.get_title(loc="left") for axes in windows(find_runs(tmp_path)).axes] == ["cifar100, n = 1"]
+    [alone] = windows(find_runs(tmp_path / "tiny_imagenet-10")).axes
+    assert alone.get_title(loc="left") == "tiny_imagenet, n = 1"
+
+
 def test_heatmap(run):
     figure = heatmap([run], signal="rtlr")
     shown = figure.axes[0].images[0].get_array()

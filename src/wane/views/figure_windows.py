@@ -36,7 +36,8 @@ def windows(
 ) -> Figure:
     """A summary at the end of the run against the window of the trend: a line a signal, controls as horizontal bands.
 
-    Bands are ± 1 std over seeds. Runs at different settings (data set, scale) get a panel each.
+    Bands are ± 1 std over seeds. Runs at different settings (data set, scale) get a panel each, if several windows were
+    run there.
 
     Args:
         runs: with a trend, at several windows, and without one: the controls. Others are left out.
@@ -53,6 +54,8 @@ def windows(
         lines, controls = _summaries(setting, wanted, measure, definition)
         if lines:
             found.append((setting, lines, controls))
+    compared = [entry for entry in found if len({w for by_window in entry[1].values() for w in by_window}) > 1]
+    found = compared or found  # a setting with one window has nothing to compare, unless nothing else is there
     if not found:
         of = f" of {', '.join(wanted)}" if wanted else ""
         raise ValueError(f"none of {len(runs)} runs is done and has a trend{of}: run some with "

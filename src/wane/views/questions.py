@@ -46,6 +46,7 @@ _DRAW = "How much of trend sampling is the class-wise draw?"
 _TREND = "Does the trend add to the class-wise draw?"
 _UNIT = "Does the slope's unit matter?"
 _PERCENT = "Is the collapse at a window of 3 that of accuracy, or of percent (gamma 200)?"
+_WINDOW = "Is it accuracy alone that needs a long window?"
 _SCOPE = "Drawing past classes only: does the trend add to that?"
 _SOURCE = "Do replayed rows tell as much as test data?"
 _SIGNAL = "Is a continuous signal the better trend?"
@@ -68,6 +69,8 @@ QUESTIONS: tuple[Question, ...] = (
     Question(_PERCENT, _trend("log_tlr (window 3, gamma 200)"), _trend("accuracy (window 3, gamma 200)")),
     Question(_PERCENT, _trend("accuracy (window 15, gamma 200)"), _trend("accuracy (window 3, gamma 200)")),
     Question(_PERCENT, _trend("log_tlr (window 15, gamma 200)"), _trend("log_tlr (window 3, gamma 200)")),
+    *(Question(_WINDOW, _trend(f"{s} (window 15, standardised)"), _trend(f"{s} (window 3, standardised)"))
+      for s in ("accuracy", "log_tlr", "loss", "nkl", "cm")),
     Question(_SCOPE, _trend("log_tlr (past)"), "er, class_uniform past"),
     Question(_SCOPE, _trend("log_tlr (gamma 0.5, standardised, past)"), "er, class_uniform past"),
     Question(_SCOPE, _trend("log_tlr (standardised, past)"), "er, class_uniform past"),
