@@ -77,6 +77,7 @@ QUESTIONS: tuple[Question, ...] = (
     Question(_SOURCE, _trend("log_tlr (test)"), _trend("log_tlr")),
     Question(_SOURCE, _trend("log_tlr (gamma 0.5, standardised, test)"), _trend("log_tlr (gamma 0.5, standardised)")),
     Question(_SOURCE, _trend("log_tlr (standardised, test)"), _trend("log_tlr (standardised)")),
+    Question(_SOURCE, _trend("log_tlr (gamma 0.5, standardised, test)"), "er, class_uniform"),
     Question(_SIGNAL, _trend("log_tlr"), _trend("accuracy")),
     Question(_SIGNAL, _trend("log_tlr (gamma 0.5, standardised)"), _trend("accuracy (gamma 0.5, standardised)")),
     Question(_SIGNAL, _trend("log_tlr (standardised)"), _trend("accuracy (standardised)")),
