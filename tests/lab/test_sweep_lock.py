@@ -130,8 +130,18 @@ def test_of_many_who_want_a_dead_mans_lock_exactly_one_gets_it(tmp_path):
             process.join()
 
 
-def test_who_was_asleep_finds_the_lock_taken_over_and_stops(tmp_path, monkeypatch):
+@pytest.fixture
+def on_ctrl_c():
+    """Sets what SIGINT does, which differs between a terminal and the background of a script."""
+    before = signal.getsignal(signal.SIGINT)
+    yield lambda handler: signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+def test_who_was_asleep_finds_the_lock_taken_over_and_stops(tmp_path, monkeypatch, on_ctrl_c, handler):
     monkeypatch.setattr(lock, "BEAT", 0.1)
+    on_ctrl_c(handler)
 
     def sleeper():
         with held(tmp_path):
@@ -142,6 +152,7 @@ def test_who_was_asleep_finds_the_lock_taken_over_and_stops(tmp_path, monkeypatc
     with pytest.raises(LostError, match=r"was taken over by process .*nothing is lost"):
         sleeper()
     assert owner(tmp_path) is not None  # the other's is left alone
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_signs_of_life_keep_a_lock(tmp_path, monkeypatch):
@@ -152,7 +163,15 @@ def test_signs_of_life_keep_a_lock(tmp_path, monkeypatch):
         assert owner(tmp_path) is not None
 
 
-def test_ctrl_c_is_ctrl_c_and_frees_the_lock(tmp_path):
+def test_ctrl_c_stays_ignored_where_it_is(tmp_path, on_ctrl_c):
+    on_ctrl_c(signal.SIG_IGN)
+    with held(tmp_path / "outer"), held(tmp_path / "inner"):
+        signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_ctrl_c_is_ctrl_c_and_frees_the_lock(tmp_path, on_ctrl_c):
+    on_ctrl_c(signal.default_int_handler)
     (tmp_path / "config.toml").touch()
     with pytest.raises(KeyboardInterrupt), held(tmp_path):
         signal.raise_signal(signal.SIGINT)

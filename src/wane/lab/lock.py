@@ -11,6 +11,7 @@ import _thread
 import contextlib
 import json
 import os
+import signal
 import socket
 import threading
 import time
@@ -19,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "held", "is_dead", "owner"]
+__all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "hearing", "held", "is_dead", "owner"]
 
 #: Seconds between signs of life, and without one until the owner is taken for dead (also on a network file system).
 BEAT, STALE = 5.0, 60.0
@@ -59,7 +60,8 @@ def held(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
     beat = threading.Thread(target=_beat, args=(path, stop, lost, interruptible), daemon=True)
     beat.start()
     try:
-        yield
+        with hearing(lost):
+            yield
     except KeyboardInterrupt:
         if lost.is_set():
             now = owner(folder)
@@ -70,6 +72,33 @@ def held(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
         stop.set()
         beat.join()
         _release(path)
+
+
+_losses: list[threading.Event] = []
+
+
+@contextmanager
+def hearing(lost: threading.Event) -> Iterator[None]:
+    """See to it that the loss of a lock interrupts, also in the background of a script, where SIGINT is ignored.
+
+    There `_thread.interrupt_main` would do nothing. Ctrl-C stays ignored.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    deaf = main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    _losses.append(lost)
+    if deaf:
+        signal.signal(signal.SIGINT, _interrupt_if_lost)
+    try:
+        yield
+    finally:
+        _losses.remove(lost)
+        if deaf:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _interrupt_if_lost(_number: int, _frame: object) -> None:
+    if any(lost.is_set() for lost in _losses):
+        raise KeyboardInterrupt
 
 
 def owner(folder: Path, *, now: float | None = None) -> Owner | None:

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wane.lab.lock import BEAT, STALE, HeldError, LostError, Owner, is_dead
+from wane.lab.lock import BEAT, STALE, HeldError, LostError, Owner, hearing, is_dead
 
 __all__ = ["EVERY", "mirrored", "object_owner"]
 
@@ -128,7 +128,8 @@ def _held(fs: Any, path: str, url: str, patience: float) -> Iterator[threading.E
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     try:
-        yield lost
+        with hearing(lost):
+            yield lost
     except KeyboardInterrupt:
         if lost.is_set():
             raise LostError(f"{url} was taken over by another process: it goes on there") from None
