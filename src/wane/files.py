@@ -1,6 +1,7 @@
 """Writing a file so that it is whole or as it was before, whatever happens meanwhile."""
 
 import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ def replace_file(path: Path, data: bytes, *, before_replace: Callable[[], None] 
 
     `before_replace` is called in between: the last moment at which the old file is still there.
     """
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # a name of its own: another thread, or a process of the same number on another machine, may be at the same file
+    scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with scratch.open("wb") as file:
             file.write(data)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from lab.sweep_problem import LONG, all_results, alone, planned
 from lab.tiny_problem import results
 
 import wane.lab.engines.mirror as mirror_module
+from wane.files import replace_file
 from wane.lab.config import ConfigError, to_toml
 from wane.lab.engines import Options, Outcome
 from wane.lab.engines.mirror import mirrored
@@ -215,3 +217,27 @@ def test_a_sweep_on_a_real_s3_server(bucket, tmp_path):
     assert "going on after" in (tmp_path / "copy" / job.name / "log.txt").read_text()
     assert all_results(tmp_path / "copy", runs) == alone(runs, tmp_path / "alone")
     assert load_runs("s3://lab/runs")["state"].to_list() == ["done", "done"]
+
+
+def test_a_run_that_begins_while_its_config_is_written_does_no_harm(tmp_path, monkeypatch):
+    """It writes its own, and clears away what looks like the rest of a killed attempt."""
+    real = Path.replace
+
+    def beaten(scratch, target):
+        Path(target).write_text("theirs")
+        scratch.unlink()
+        return real(scratch, target)
+
+    monkeypatch.setattr(Path, "replace", beaten)
+    write_config(str(tmp_path / "run"), "ours")
+    assert (tmp_path / "run" / "config.toml").read_text() == "theirs"
+
+
+def test_two_threads_can_write_one_file(tmp_path):
+    def write(number):
+        replace_file(tmp_path / "file", bytes([number]) * 1000)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(200)))
+    assert len(set((tmp_path / "file").read_bytes())) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

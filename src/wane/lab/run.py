@@ -177,7 +177,7 @@ def _claim(folder: Path, config: Config) -> None:
     """Write the config, or check that the folder holds this run; clear away what a killed attempt left half-written."""
     path = folder / "config.toml"
     for scratch in folder.glob(".*.tmp" if path.exists() else ".config.toml.*.tmp"):
-        scratch.unlink()
+        scratch.unlink(missing_ok=True)  # or of another sweep, that has it in its place by now
     if path.exists():
         begun_with = read_config(folder)
         changed = differences(begun_with, config)

@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from wane.files import replace_file
 from wane.lab.config import Config, ConfigError, build_config
 from wane.lab.lock import Owner, owner
 
@@ -114,9 +115,11 @@ def write_config(place: str, text: str) -> None:
     if "://" in place:
         fs.pipe_file(f"{base}/config.toml", text.encode())
         return
-    scratch = Path(base) / f".config.toml.{os.getpid()}.tmp"
-    scratch.write_text(text, encoding="utf-8")
-    scratch.replace(Path(base) / "config.toml")
+    try:
+        replace_file(Path(base) / "config.toml", text.encode())
+    except FileNotFoundError:  # the run began meanwhile, for someone else, and tidied its folder
+        if not fs.exists(f"{base}/config.toml"):
+            raise
 
 
 def _open(root: str | Path) -> tuple[Any, str]:
