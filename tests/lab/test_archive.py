@@ -1,6 +1,7 @@
 """What is kept of a run is enough for its tables."""
 
 import numpy as np
+import polars as pl
 import pytest
 from views.hand_made import made_history, write_run
 
@@ -35,6 +36,19 @@ def test_histories_of_others_are_not(tmp_path, other):
     run = write_run(tmp_path / "first-run", [{"recipe": "table1-small"}], history=made_history(ROWS))
     (folder,) = archive([run], tmp_path / "kept", histories=[other])
     assert not (folder / "history.parquet").exists()
+
+
+def test_the_log_of_the_replay_is_kept_to_seven_digits_and_stays_as_it_is(tmp_path):
+    run = write_run(tmp_path / "run", [], history=made_history(ROWS))
+    drawn = np.random.default_rng(0).multinomial(640, np.full(100, 0.01), size=60)
+    log = pl.DataFrame({"probabilities": (drawn / 640 + 1e-12).tolist(), "drawn": drawn.tolist()})
+    log.write_parquet(run.path / "replay.parquet")
+    once = archive(find_runs(run.path), tmp_path / "once")[0] / "replay.parquet"
+    twice = archive(find_runs(once.parent), tmp_path / "twice")[0] / "replay.parquet"
+    assert once.read_bytes() == twice.read_bytes()
+    kept = find_runs(once.parent)[0].replay
+    assert kept["drawn"].to_list() == log["drawn"].to_list()
+    np.testing.assert_allclose(kept["probabilities"].to_list(), log["probabilities"].to_list(), rtol=1e-7)
 
 
 def test_nothing_done_is_an_error(tmp_path):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.patches import ConnectionPatch
 from PIL import Image
 from views.hand_made import TASK_OF, default, made_history, made_recovery, made_replay, write_run
 from views.test_run_tables import command, matrix
@@ -293,8 +294,10 @@ def test_labels_at_the_ends_do_not_touch():
     axes = new_figure("column", 2).subplots()
     axes.set_ylim(0, 1)
     label_ends(axes, [(0.99, "a", "k"), (0.98, "b", "k"), (0.5, "c", "k")], height=1.5)
-    y = {text.get_text(): text.xy[1] for text in axes.texts}
+    y = {text.get_text(): text.get_position()[1] for text in axes.texts}
     assert y["c"] == 0.5
+    tied = sorted((tie.xy1[1], tie.xy2[1]) for tie in axes.patches + axes.artists if isinstance(tie, ConnectionPatch))
+    assert tied == [(0.5, 0.5), (0.98, y["b"]), (0.99, y["a"])]  # each to its own
     assert y["a"] - y["b"] >= 0.078  # 8.5 points of 1.5 inches
     assert y["a"] <= 1
 

@@ -9,6 +9,7 @@ from wane.cli import app
 from wane.lab.config import build_config
 from wane.lab.folder import find_runs
 from wane.lab.sweep import Planned, expand
+from wane.views.claim_measures import as_wide_as, varies_more, within
 from wane.views.claims import judge
 from wane.views.paper_claims import CLAIMS
 from wane.views.paper_values import printed
@@ -119,6 +120,28 @@ def test_every_run_of_the_window_claims_is_in_their_recipe(tmp_path):
         assert all(part.n == 2 for each in judged for part in each.parts.values()), recipe
 
 
+def test_two_methods_are_alike_if_neither_is_a_margin_above_the_other(tmp_path):
+    """Old tasks at 0.50 and 0.51, 0.52 and 0.51: accuracy, a mean of two tasks, differs by half a point either way."""
+    runs = runs_of(tmp_path, {"er": ({}, (0.50, 0.52)), "trend": (TREND, (0.51, 0.51))})
+    parts = within(1, "accuracy", ("er", "er, trend log_tlr"))(runs)
+    assert parts["er above er, trend log_tlr"] == {0: pytest.approx(1.5), 1: pytest.approx(0.5)}
+    assert parts["er, trend log_tlr above er"] == {0: pytest.approx(0.5), 1: pytest.approx(1.5)}
+
+
+def test_variation_is_the_distance_from_the_mean_of_the_seeds_in_common(tmp_path):
+    runs = runs_of(tmp_path, {"er": ({}, (0.4, 0.5, 0.6, 0.9)), "trend": (TREND, (0.5, 0.5, 0.5))})
+    parts = varies_more("retention", ("er", "er, trend log_tlr"), ("er", "er, trend loss"))(runs)
+    assert parts["er against er, trend log_tlr"] == {0: pytest.approx(10), 1: pytest.approx(0), 2: pytest.approx(10)}
+    assert parts["er against er, trend loss"] == {}
+
+
+def test_the_spread_at_zero_beside_the_printed_one(tmp_path):
+    rows = [[0.5, 0.5, np.nan, np.nan], [0.0, 0.0, 0.0, 0.0]]
+    levels = np.array([0.1, 0.2, 0.3, 0.4])
+    run = write_run(tmp_path / "run", history=made_history(rows, of=lambda name, row: levels))
+    assert as_wide_as("cm", 0.1)(run) == {"cm": pytest.approx(0.15 - 0.1)}  # quartiles 0.175 and 0.325
+
+
 def test_stability_is_judged_over_the_windows_that_every_signal_has(tmp_path):
     def ends(signal, window, *values):
         trend = {"signal": signal, "window": window}
@@ -179,6 +202,20 @@ def test_a_run_that_recorded_more_stands_for_one_of_a_table(tmp_path):
     assert "65.00" in (tmp_path / "out" / "table2.txt").read_text()
     with pytest.raises(ValueError, match="none of the 1 runs is done"):
         write_reproduction({"diagnostics": [plain]}, [run], tmp_path / "none")
+
+
+def test_seeds_of_the_headline_count_for_the_claims_of_the_tables(tmp_path):
+    """Its runs of ER and the Log-TLR trend are those of Table 2: seeds 0 and 1 there, 2 and 3 here."""
+    runs = runs_of(tmp_path / "runs", {"er": ({}, (0.4,) * 4), "trend": (TREND, (0.5, 0.5, 0.6, 0.6))})
+    table = [Planned("", run.config) for run in runs if run.config.seed < 2]
+    headline = [Planned("", run.config) for run in runs if run.config.seed >= 2]
+    claim = "| Log-TLR trend sampling gives less forgetting than ER | 4.4, Table 2 | cifar100 | 8.68 |"
+    write_reproduction({"table2": table}, runs, tmp_path / "alone")
+    assert f"{claim} +10.00" in (tmp_path / "alone" / "claims.md").read_text()
+    write_reproduction({"table2": table, "headline": headline}, runs, tmp_path / "both")
+    (line,) = [said for said in (tmp_path / "both" / "claims.md").read_text().splitlines() if said.startswith(claim)]
+    assert f"{claim} +15.00" in line
+    assert "n\u00a0=\u00a04" in line
 
 
 def test_the_same_run_recorded_twice_counts_once(tmp_path):

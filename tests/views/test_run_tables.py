@@ -4,6 +4,7 @@ import csv
 import io
 import json
 
+import polars as pl
 import pytest
 from typer import Typer
 from typer.testing import CliRunner
@@ -152,6 +153,45 @@ def test_what_is_left_out_is_said(runs, tmp_path):
     assert row(table, "ER", "accuracy")["mean"] == pytest.approx(66)
 
 
+def test_rows_that_differ_in_more_than_the_method(tmp_path):
+    """A variant may set anything: its runs are those that have it so, and it is compared with the plain ones."""
+    for seed, (plain, constant) in enumerate([(0.4, 0.2), (0.5, 0.3)]):
+        write_run(tmp_path / f"p{seed}", [{"seed": seed, "learner": {"decay": 0.1}}], matrix=matrix(plain))
+        write_run(tmp_path / f"c{seed}", [{"seed": seed, "learner": {"decay": 1.0}}], matrix=matrix(constant))
+    table = run_table("ablations", find_runs(tmp_path))
+    assert set(table.frame["setting"]) == {"cifar100"}
+    er, constant = (row(table, label, "accuracy") for label in ("ER", "ER, constant rate"))
+    assert (er["n"], er["mean"], er["er_n"]) == (2, pytest.approx(67.5), 0)
+    assert (constant["n"], constant["mean"], constant["er_difference"]) == (2, pytest.approx(57.5), pytest.approx(-10))
+    assert (er["paper"], constant["paper"]) == (36.33, None)
+
+
+def test_under_conditions_of_its_own_a_method_is_compared_with_er_there(tmp_path):
+    recipe = tmp_path / "mine.toml"
+    small = "memory.capacity = 100"
+    recipe.write_text(
+        f'[variants]\n"ER" = {{}}\n"ER, small" = {{ {small} }}\n'
+        f'"trend, small" = {{ {small}, learner.trend.signal = "log_tlr" }}\n'
+    )
+    memory = {"memory": {"capacity": 100}}
+    write_run(tmp_path / "er", matrix=matrix(0.6))
+    write_run(tmp_path / "small", [memory], matrix=matrix(0.2))
+    write_run(tmp_path / "trend", [memory, TREND], matrix=matrix(0.3))
+    table = run_table(str(recipe), find_runs(tmp_path))
+    assert row(table, "ER, small", "accuracy")["er_difference"] == pytest.approx(-20)
+    assert row(table, "trend, small", "accuracy")["er_difference"] == pytest.approx(5)
+
+
+def test_runs_that_recorded_more_share_a_table_and_settings_of_others_have_none(tmp_path):
+    write_run(tmp_path / "plain", [{"seed": 0}])
+    write_run(tmp_path / "recovery", [{"seed": 1, "record": {"recovery": {"steps": 5}}}])
+    write_run(tmp_path / "other", [{"learner": {"name": "finetune"}, "memory": {"capacity": 7}}])
+    table = run_table("table2", find_runs(tmp_path))
+    assert set(table.frame["setting"]) == {"cifar100 (memory.capacity 2000)"}
+    assert row(table, "ER", "accuracy")["seeds"] == "0, 1"
+    assert "runs of finetune belong to no row" in "".join(table.notes)
+
+
 def test_own_toml_with_lists(tmp_path):
     recipe = tmp_path / "mine.toml"
     recipe.write_text('[over]\nseed = [4]\n"memory.draw" = ["uniform", "class_uniform"]\n[variants]\n"a|b" = {}\n')
@@ -181,6 +221,17 @@ def test_the_four_formats(runs):
     assert len(rows) == 11 * len(MEASURES)
     assert {r["forgetting_definition"] for r in rows} == {"peak"}
     assert [r["mean"] for r in rows if r["method"] == "Loss"] == [""] * 4
+
+
+def test_methods_that_neither_we_nor_the_paper_ran_are_named_and_have_no_row(tmp_path):
+    recipe = tmp_path / "r.toml"
+    recipe.write_text('[variants]\n"ER" = {}\n"class-uniform" = { memory.draw = "class_uniform" }\n')
+    write_run(tmp_path / "er")
+    table = run_table(str(recipe), find_runs(tmp_path))
+    text = to_text(table)
+    assert "cifar100, not run: class-uniform." in text.splitlines()
+    assert text.count("class-uniform") == 1
+    assert table.frame.filter(pl.col("method") == "class-uniform")["n"].to_list() == [0] * len(MEASURES)
 
 
 def test_names_are_escaped(tmp_path):

@@ -12,8 +12,8 @@ from wane.lab.sweep import method_title
 
 __all__ = ["archive"]
 
-#: Of every run: what it was, how it ended, what it replayed. A few kilobytes.
-ALWAYS = ("config.toml", "summary.json", "replay.parquet", "recovery.parquet")
+#: Of every run, beside what it replayed: what it was and how it ended. A few kilobytes.
+ALWAYS = ("config.toml", "summary.json", "recovery.parquet")
 #: Of the runs that are to be looked at epoch by epoch.
 DETAILS = ("history.parquet", "flow.npz")
 
@@ -29,6 +29,8 @@ def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] 
         histories: recipes (such as "diagnostics", at any scale), methods (such as "er, class_uniform") or runs by name
             (such as "cifar100-er-seed*") that keep their history and flow too.
     """
+    import polars as pl
+
     written = []
     for run in runs:
         if run.summary is None:
@@ -42,6 +44,11 @@ def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] 
         for name in wanted:
             if (run.path / name).exists():
                 shutil.copyfile(run.path / name, folder / name)
+        if run.replay is not None:
+            # Most of what is kept of a run are the probabilities of its draws: seven digits of them do.
+            run.replay.with_columns(pl.col("probabilities").cast(pl.List(pl.Float32))).write_parquet(
+                folder / "replay.parquet"
+            )
         written.append(folder)
     if not written:
         raise ValueError(f"none of {len(runs)} runs is done: there is nothing to keep yet")

@@ -17,7 +17,7 @@ from wane.lab.config import Config, ConfigError
 from wane.lab.recipes import load_recipe, recipe_settings
 from wane.registry import Registry
 
-__all__ = ["Planned", "expand", "fingerprint", "method_title", "run_name"]
+__all__ = ["Planned", "expand", "fingerprint", "method_title", "run_name", "variant_settings"]
 
 
 class Planned(NamedTuple):
@@ -115,6 +115,15 @@ def _intervention(kind: str, section: Any, slug: bool) -> str:
         return "_".join([kind, section.signal, *(f"{k}{v}" for k, v in said.items())])
     inside = ", ".join(k if v is True else str(v) if isinstance(v, str) else f"{k} {v:g}" for k, v in said.items())
     return f"{kind} {section.signal}" + (f" ({inside})" if inside else "")
+
+
+def variant_settings(recipe: str) -> dict[str, dict[str, Any]]:
+    """What each variant of a recipe sets, by dotted key.
+
+    >>> variant_settings("ablations")["ER, constant rate"]
+    {'learner.decay': 1.0}
+    """
+    return {name: dict(_leaves(values)) for name, values in _variants(recipe).items()}
 
 
 def _variants(recipe: str) -> dict[str, dict[str, Any]]:

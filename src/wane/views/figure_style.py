@@ -81,7 +81,13 @@ def panels(signals: Sequence[str]) -> list[list[str]]:
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, height: float) -> None:
-    """Write (y, text, colour) to the right of the axes, moved apart where they would touch; `height` in inches."""
+    """Write (y, text, colour) to the right of the axes, moved apart where they would touch, each tied to its place.
+
+    `height` is that of the axes, in inches.
+    """
+    from matplotlib.patches import ConnectionPatch
+    from matplotlib.transforms import offset_copy
+
     low, high = axes.get_ylim()
     gap = (high - low) * (8.5 / 72) / height
     order = sorted(ends, key=lambda end: end[0])
@@ -93,9 +99,12 @@ def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, height: fl
         places[-1] -= over
         for i in range(len(places) - 2, -1, -1):
             places[i] = min(places[i], places[i + 1] - gap)
-    for place, (_, text, colour) in zip(places, order, strict=True):
-        axes.annotate(plain(text), (1, place), xycoords=("axes fraction", "data"), xytext=(4, 0), fontsize=7,
-                      textcoords="offset points", color=colour, va="center", annotation_clip=False)  # fmt: skip
+    edge = axes.get_yaxis_transform()
+    before, beside = (offset_copy(edge, axes.figure.figure, x=x, units="points") for x in (10, 12))
+    for place, (y, text, colour) in zip(places, order, strict=True):
+        axes.text(1, place, plain(text), transform=beside, fontsize=7, color=colour, va="center")
+        axes.add_artist(ConnectionPatch((1, y), (1, place), edge, before, color=colour, linewidth=0.5, alpha=0.5,
+                                        clip_on=False))  # fmt: skip
 
 
 def plain(text: str) -> str:

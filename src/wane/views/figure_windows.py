@@ -10,7 +10,7 @@ import numpy as np
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
 from wane.sample_signals import SIGNALS
-from wane.views.figure_style import COLOURS, SHORT, SOFT_COLOUR, label_ends, new_figure, plain, styled
+from wane.views.figure_style import COLOURS, SHORT, label_ends, new_figure, plain, styled
 from wane.views.run_tables import MEASURES, Setting, by_setting, mean_std, measures
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["windows"]
 CONTROLS = {"er": "ER", "er, class_uniform": "class-uniform", "er, class_uniform past": "class-uniform past"}
 #: Lines of one signal under different settings, and the controls, which have no signal.
 DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
-SHADES = ("#555555", "#999999", "#bbbbbb", "#777777")
+SHADES = ("#333333", "#777777", "#aaaaaa", "#555555")
 
 
 @styled
@@ -68,8 +68,9 @@ def windows(
     for axes, (setting, lines, controls) in zip(grid, found, strict=False):
         _draw_panel(axes, lines, controls, height)
         counts = {len(seeds) for by_window in lines.values() for seeds in by_window.values()}
-        axes.set_title(f"{plain(setting.title)}, n = {'–'.join(map(str, sorted({min(counts), max(counts)})))}",
-                       loc="left", wrap=True)  # fmt: skip
+        seeds = f"n = {'–'.join(map(str, sorted({min(counts), max(counts)})))}"
+        said = [plain(setting.title), *filter(None, [_shared(lines)]), seeds]
+        axes.set_title(", ".join(said), loc="left", wrap=True)
         axes.set_xlabel("trend window (epochs)")
         axes.set_ylabel(f"final {measure} (%)" if measure == "accuracy" else f"{measure} (%)")
     for axes in grid[len(found) :]:
@@ -102,6 +103,12 @@ def _summaries(
     return lines, controls
 
 
+def _shared(lines: dict[Key, Any]) -> str:
+    """What all lines have in common, such as standardised slopes: said once, above them."""
+    rests = {rest for _, rest in lines}
+    return rests.pop() if len(rests) == 1 else ""
+
+
 def _draw_panel(
     axes: Axes, lines: dict[Key, dict[int, dict[int, float]]], controls: dict[str, dict[int, float]], height: float
 ) -> None:
@@ -111,7 +118,7 @@ def _draw_panel(
         if mean is not None:
             axes.axhspan(mean - (std or 0), mean + (std or 0), color=shade, alpha=0.12, linewidth=0)
             axes.axhline(mean, color=shade, linewidth=0.9, linestyle=(0, (2, 2)), label=title)
-            ends.append((mean, CONTROLS.get(title, title), SOFT_COLOUR))
+            ends.append((mean, CONTROLS.get(title, title), shade))
     rests = sorted({rest for _, rest in lines})
     for (signal, rest), by_window in sorted(lines.items()):
         x = sorted(by_window)
@@ -119,10 +126,12 @@ def _draw_panel(
         mean_line = np.array([np.nan if mean is None else mean for mean, _ in summaries])
         spread = np.array([np.nan if std is None else std for _, std in summaries])  # of one seed: no band
         colour = COLOURS[signal]
+        if len(x) == 1:  # too narrow for a band
+            axes.errorbar(x, mean_line, yerr=spread, fmt="none", ecolor=colour, alpha=0.5, elinewidth=0.8, capsize=2)
         axes.fill_between(x, mean_line - spread, mean_line + spread, color=colour, alpha=0.15, linewidth=0)
         axes.plot(x, mean_line, color=colour, marker="o", markersize=2.5, linestyle=DASHES[rests.index(rest) % 4],
                   label=f"{signal} {rest}".strip())  # fmt: skip
-        ends.append((float(mean_line[-1]), f"{SHORT[signal]}{', ' if rest else ''}{rest}", colour))
+        ends.append((float(mean_line[-1]), ", ".join([SHORT[signal]] + [rest] * (rest != _shared(lines))), colour))
     axes.set_xticks(sorted({w for by_window in lines.values() for w in by_window}))
     axes.margins(x=0.04)
     label_ends(axes, ends, height=0.7 * height)

@@ -28,6 +28,7 @@ PARTS = {
     "diagnostics": ("trajectories", "smoothness", "conditional", "heatmap", "draw", "flow"),
     "table1": ("tradeoff",),
     "table2": ("tradeoff",),
+    "headline": ("tradeoff",),
     "controls": ("tradeoff",),
     "ablations": (),
     "windows": ("windows",),
@@ -72,7 +73,7 @@ def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[
         elif of_part:
             for suffix, form in (("txt", "text"), ("csv", "csv"), ("md", "markdown"), ("tex", "latex")):
                 _write(out / f"{part}.{suffix}", FORMATS[form](run_table(part, of_part)))
-    judged = [judge(claim, chosen[claim.recipe]) for claim in CLAIMS if claim.recipe in chosen]
+    judged = [judge(claim, _of_claim(claim.recipe, chosen)) for claim in CLAIMS if claim.recipe in chosen]
     # the runs of recovery are of the same methods, but with smaller memories
     answered = answers([run for part in chosen if part != "recovery" for run in chosen[part]])
     _write(out / "claims.md", judged_markdown(judged))
@@ -84,6 +85,12 @@ def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[
     page = reproduction_page(judged, answered, made, tables, done=len(done), planned=len(wanted))
     _write(out / "reproduction.html", page)
     return out / "reproduction.html"
+
+
+def _of_claim(recipe: str, chosen: Mapping[str, Sequence[RunFolder]]) -> list[RunFolder]:
+    """The runs of a claim's recipe; for the paper's tables also the headline's, which are of their methods."""
+    more = chosen.get("headline", ()) if recipe in ("table1", "table2") else ()
+    return [*chosen[recipe], *more]
 
 
 def reproduction_page(

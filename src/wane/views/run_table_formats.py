@@ -117,12 +117,25 @@ def legend(table: RunTable) -> list[str]:
     if frame["paper"].count():
         lines.append(f"The paper's figures ({', '.join(frame['paper_where'].drop_nulls().unique().sort())}) are of a "
                      "ResNet-18 with 50 epochs a task and three seeds.")  # fmt: skip
+    absent = (
+        frame.filter(~_worth_a_row())
+        .group_by("setting", maintain_order=True)
+        .agg(pl.col("method").unique(maintain_order=True))
+    )
+    for setting, methods in absent.iter_rows():
+        lines.append(f"{printable(setting)}, not run: {'; '.join(map(printable, methods))}.")
     return [*lines, *table.notes]
 
 
+def _worth_a_row() -> pl.Expr:
+    """Methods that were run on a data set, and those whose figures the paper has; the others are only named."""
+    return ((pl.col("n") > 0) | pl.col("paper").is_not_null()).any().over("setting", "method")
+
+
 def _grids(table: RunTable) -> Iterator[Grid]:
-    for setting in table.frame["setting"].unique(maintain_order=True):
-        part = table.frame.filter(pl.col("setting") == setting)
+    shown = table.frame.filter(_worth_a_row())
+    for setting in shown["setting"].unique(maintain_order=True):
+        part = shown.filter(pl.col("setting") == setting)
         by_row: dict[str, dict[str, dict[str, Any]]] = {}
         for record in part.to_dicts():
             by_row.setdefault(record["method"], {})[record["measure"]] = record

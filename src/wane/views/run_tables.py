@@ -6,7 +6,7 @@ Nothing is called best unless the 95 % interval of its paired difference to ER e
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ import polars as pl
 from wane.lab.config import Config
 from wane.lab.folder import RunFolder
 from wane.lab.recipes import recipe_settings, recipes
-from wane.lab.sweep import expand, method_title
+from wane.lab.sweep import expand, method_title, variant_settings
 from wane.registry import Registry
 from wane.transfer import average, forgetting, plasticity, retention
 from wane.views.paper_values import printed
@@ -40,6 +40,32 @@ class Interval(NamedTuple):
     difference: float | None
     low: float | None
     high: float | None
+
+
+class Method(NamedTuple):
+    """What the runs of a row have in common: the method, and what its variant sets beside it, such as a schedule."""
+
+    title: str
+    beside: tuple[tuple[str, str], ...] = ()  # dotted keys, sorted, and their values as JSON
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a table should have."""
+
+    title: str
+    methods: dict[str, Method]  # by label
+    seeds: list[int]
+
+    @property
+    def set_apart(self) -> set[tuple[str, str]]:
+        """What some row sets beside its method."""
+        return {pair for method in self.methods.values() for pair in method.beside}
+
+    def method_of(self, config: Config) -> Method:
+        """The row's, or the stranger's, that a run is of."""
+        settings = _protocol(config)
+        return Method(method_title(config), tuple(sorted(p for p in self.set_apart if settings.get(p[0]) == p[1])))
 
 
 class Setting(NamedTuple):
@@ -72,24 +98,24 @@ def run_table(name: str, runs: Sequence[RunFolder], *, definition: str = "peak")
         runs: at any scale; a run belongs to the row whose method it is of.
         definition: of forgetting: peak, past_peak or first.
     """
-    title, rows, wanted = _rows_of(name, runs)
+    rows = _rows_of(name, runs)
     notes: list[str] = []
     records: list[dict[str, Any]] = []
-    for setting in by_setting(runs):
-        values = _values(setting.runs, definition, notes)
-        shown = rows if name != "auto" else {label: method for label, method in rows.items() if method in values}
-        seeds = sorted({*wanted, *(seed for by_seed in values.values() for seed in by_seed)})
-        for measure in MEASURES:
+    for setting in by_setting(runs, apart_from={key for key, _ in rows.set_apart}):
+        values = _values(setting.runs, rows, definition, notes)
+        shown = {label: method for label, method in rows.methods.items() if name != "auto" or method in values}
+        seeds = sorted({*rows.seeds, *(seed for by_seed in values.values() for seed in by_seed)})
+        for measure in MEASURES if any(values.get(method) for method in shown.values()) else ():
             column = {key: {s: v[measure] for s, v in by_seed.items()} for key, by_seed in values.items()}
             records += _column(setting, measure, shown, column, seeds)
-        if strangers := sorted(set(values) - set(rows.values())):
+        if strangers := sorted({method.title for method in values.keys() - rows.methods.values()}):
             notes.append(f"{setting.title}: runs of {'; '.join(strangers)} belong to no row of {name}.")
     if not any(record["n"] for record in records):
         raise ValueError(f"none of {len(runs)} runs is done and belongs to a row of {name!r}: its rows are "
-                         f"{'; '.join(rows)}; `auto` takes the methods from the runs")  # fmt: skip
+                         f"{'; '.join(rows.methods)}; `auto` takes the methods from the runs")  # fmt: skip
     schema = {k: pl.Int64 if k in ("n", "er_n", "control_n") else pl.Boolean if k == "best" else pl.String if k in TEXT
               else pl.Float64 for k in records[0]}  # fmt: skip
-    return RunTable(title, definition, pl.DataFrame(records, schema=schema), tuple(dict.fromkeys(notes)))
+    return RunTable(rows.title, definition, pl.DataFrame(records, schema=schema), tuple(dict.fromkeys(notes)))
 
 
 TEXT = ("setting", "data", "method", "measure", "seeds", "missing", "paper_where")
@@ -134,46 +160,54 @@ def paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Inter
     return Interval(d.size, mean, mean - half, mean + half)
 
 
-def by_setting(runs: Sequence[RunFolder]) -> list[Setting]:
-    """The runs in groups that may be compared; a data set's settings, if several, are told apart in their titles."""
-    groups: dict[tuple[str, str], list[RunFolder]] = {}
+def by_setting(runs: Sequence[RunFolder], *, apart_from: Collection[str] = ()) -> list[Setting]:
+    """The runs in groups that may be compared; a data set's settings, if several, are told apart in their titles.
+
+    Runs that differ in the dotted keys `apart_from` only may be compared as well.
+    """
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[RunFolder]] = {}
     for run in runs:
-        groups.setdefault((Path(run.config.data.name).name, _protocol(run.config)), []).append(run)
+        shared = tuple((key, value) for key, value in _protocol(run.config).items() if key not in apart_from)
+        groups.setdefault((Path(run.config.data.name).name, shared), []).append(run)
     found = []
-    for (data, protocol), chosen in groups.items():
-        others = [_flat(json.loads(p)) for d, p in groups if d == data]
-        own = _flat(json.loads(protocol))
-        apart = [f"{key} {value}" for key, value in own.items() if any(o[key] != value for o in others)]
+    for (data, shared), chosen in groups.items():
+        others, own = [dict(p) for d, p in groups if d == data], dict(shared)
+        # a section that is off, such as record.recovery, is one key in one run and several in another
+        apart = [f"{key} {json.loads(own[key])}" for key in own if any(o.get(key) != own[key] for o in others)]
         found.append(Setting(data + (f" ({', '.join(apart)})" if apart else ""), data, chosen))
     return found
 
 
-def _rows_of(name: str, runs: Sequence[RunFolder]) -> tuple[str, dict[str, str], list[int]]:
-    """The title, the rows (label to `method_title`), and the seeds that there should be."""
+def _rows_of(name: str, runs: Sequence[RunFolder]) -> Rows:
+    """The title, the rows, and the seeds that there should be."""
     if name == "auto":
         titles = {method_title(run.config) for run in runs}
         first = [BASELINE, CONTROL, f"{CONTROL} past"]
         ordered = sorted(titles, key=lambda t: (first.index(t) if t in first else len(first), t))
-        return "Methods by what is different about them", {t: t for t in ordered}, []
+        return Rows("Methods by what is different about them", {t: Method(t) for t in ordered}, [])
     if not name.endswith(".toml"):
         Registry("table", {"auto": {}, **recipes()})[name]  # an unknown name lists the known ones
-    described = recipe_settings(name)
-    methods: dict[str, list[str]] = {}
+    described, settings = recipe_settings(name), variant_settings(name)
+    methods: dict[str, list[Method]] = {}
     for planned in expand(name):
+        protocol, own = _protocol(planned.config), settings.get(planned.variant, {})
+        beside = tuple(sorted((key, value) for key, value in protocol.items() if key in own))
         found = methods.setdefault(planned.variant, [])
-        if (method := method_title(planned.config)) not in found:
+        if (method := Method(method_title(planned.config), beside)) not in found:
             found.append(method)
     # A list of `over` may change the method too: then one variant is several rows.
-    rows = {v if len(ms) == 1 else f"{v}: {m}": m for v, ms in methods.items() for m in ms}
-    return described.get("title", Path(name).stem), rows, described.get("over", {}).get("seed", [])
+    rows = {v if len(ms) == 1 else f"{v}: {m.title}": m for v, ms in methods.items() for m in ms}
+    return Rows(described.get("title", Path(name).stem), rows, described.get("over", {}).get("seed", []))
 
 
-def _values(runs: Sequence[RunFolder], definition: str, notes: list[str]) -> dict[str, dict[int, dict[str, float]]]:
+def _values(
+    runs: Sequence[RunFolder], rows: Rows, definition: str, notes: list[str]
+) -> dict[Method, dict[int, dict[str, float]]]:
     """Method to seed to measure to value; adds what had to be left out to the notes."""
-    values: dict[str, dict[int, dict[str, float]]] = {}
+    values: dict[Method, dict[int, dict[str, float]]] = {}
     for run in runs:
         found = measures(run, definition)
-        by_seed = values.setdefault(method_title(run.config), {})
+        by_seed = values.setdefault(rows.method_of(run.config), {})
         seed = run.config.seed
         if found is None:
             notes.append(f"{run.name} is not done, and left out.")
@@ -185,7 +219,11 @@ def _values(runs: Sequence[RunFolder], definition: str, notes: list[str]) -> dic
 
 
 def _column(
-    setting: Setting, measure: str, rows: Mapping[str, str], column: Mapping[str, Mapping[int, float]], seeds: list[int]
+    setting: Setting,
+    measure: str,
+    rows: Mapping[str, Method],
+    column: Mapping[Method, Mapping[int, float]],
+    seeds: list[int],
 ) -> list[dict[str, Any]]:
     """One measure of every method."""
     references = {"er": BASELINE, "control": CONTROL}
@@ -199,10 +237,11 @@ def _column(
             "missing": _listed(s for s in seeds if s not in values),
         }  # fmt: skip
         for prefix, reference in references.items():
-            same = method == reference
-            difference = paired({} if same else values, column.get(reference, {}))
+            # the reference under the same conditions, else under those of rows that set none
+            alike = [m for m in (Method(reference, method.beside), Method(reference)) if m in column and m != method]
+            difference = paired(values, column[alike[0]] if alike else {})
             record |= {f"{prefix}_{name}": value for name, value in difference._asdict().items()}
-        paper = printed(setting.data, method, measure)
+        paper = None if method.beside else printed(setting.data, method.title, measure)
         record |= {
             "paper": paper and paper.mean,
             "paper_std": paper and paper.std,
@@ -222,13 +261,14 @@ def _listed(seeds: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(seeds)))
 
 
-def _protocol(config: Config) -> str:
-    """Everything that a result depends on except the method and the seed."""
+def _protocol(config: Config) -> dict[str, str]:
+    """Everything that a result depends on except the method and the seed: values as JSON, by dotted key."""
     hidden: Any = {
         "recipe": True, "seed": True, "device": True, "data": {"root"}, "learner": {"name", "weights", "trend"},
-        "memory": {"draw", "scope"}, "record": {"eval_every", "samples", "flow"},
+        "memory": {"draw", "scope"}, "record": {"eval_every", "samples", "flow", "recovery"},
     }  # fmt: skip
-    return json.dumps(config.model_dump(mode="json", exclude=hidden), sort_keys=True)
+    settings = _flat(config.model_dump(mode="json", exclude=hidden))
+    return {key: json.dumps(value, sort_keys=True) for key, value in settings.items()}
 
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
