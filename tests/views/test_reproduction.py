@@ -6,15 +6,16 @@ from typer.testing import CliRunner
 from views.hand_made import made_history, write_run
 
 from wane.cli import app
-from wane.lab.config import build_config
+from wane.lab.config import build_config, parse_setting
 from wane.lab.folder import find_runs
 from wane.lab.sweep import Planned, expand
 from wane.views.claim_measures import as_wide_as, varies_more, within
-from wane.views.claims import judge
+from wane.views.claims import Claim, judge, judged_markdown
 from wane.views.paper_claims import CLAIMS
 from wane.views.paper_values import printed
 from wane.views.reproduce_command import _seeded
 from wane.views.reproduction import write_reproduction
+from wane.views.run_tables import Interval
 
 
 def runs_of(root, methods):
@@ -120,6 +121,21 @@ def test_every_run_of_the_window_claims_is_in_their_recipe(tmp_path):
         assert all(part.n == 2 for each in judged for part in each.parts.values()), recipe
 
 
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ((0.415, 0.42, 0.425), "holds; less than printed"),  # 1.5, 2, 2.5 points of 8.68
+        ((0.40, 0.41, 0.39), "cannot tell; less than printed"),
+        ((0.40, 0.50, 0.45), "cannot tell"),
+        ((), "not run"),
+    ],
+)
+def test_a_gain_can_be_less_than_printed(tmp_path, ends, words):
+    judged = judge(FEWER, runs_of(tmp_path, {"er": ({}, (0.4, 0.4, 0.4)), "trend": (TREND, ends)}))
+    assert judged.words == words
+    assert f"**{words}**" in judged_markdown([judged])
+
+
 def test_two_methods_are_alike_if_neither_is_a_margin_above_the_other(tmp_path):
     """Old tasks at 0.50 and 0.51, 0.52 and 0.51: accuracy, a mean of two tasks, differs by half a point either way."""
     runs = runs_of(tmp_path, {"er": ({}, (0.50, 0.52)), "trend": (TREND, (0.51, 0.51))})
@@ -128,11 +144,15 @@ def test_two_methods_are_alike_if_neither_is_a_margin_above_the_other(tmp_path):
     assert parts["er, trend log_tlr above er"] == {0: pytest.approx(0.5), 1: pytest.approx(1.5)}
 
 
-def test_variation_is_the_distance_from_the_mean_of_the_seeds_in_common(tmp_path):
-    runs = runs_of(tmp_path, {"er": ({}, (0.4, 0.5, 0.6, 0.9)), "trend": (TREND, (0.5, 0.5, 0.5))})
-    parts = varies_more("retention", ("er", "er, trend log_tlr"), ("er", "er, trend loss"))(runs)
-    assert parts["er against er, trend log_tlr"] == {0: pytest.approx(10), 1: pytest.approx(0), 2: pytest.approx(10)}
-    assert parts["er against er, trend loss"] == {}
+def test_variation_is_a_ratio_with_the_interval_of_the_f_distribution(tmp_path):
+    """Standard deviations of 2 and 1: one doubling. F(0.975; 2, 2) is 39: with three seeds 2.64 are chance."""
+    runs = runs_of(tmp_path, {"er": ({}, (0.40, 0.42, 0.44)), "trend": (TREND, (0.50, 0.51, 0.52))})
+    found = varies_more("retention", ("er", "er, trend log_tlr"), ("er", "er, trend loss"))(runs)
+    chance = np.log2(39) / 2
+    assert found["er against er, trend log_tlr"] == pytest.approx(Interval(3, 1.0, 1 - chance, 1 + chance), rel=1e-6)
+    assert found["er against er, trend loss"] == Interval(0, None, None, None)
+    claim = Claim("table2", "cifar100", "", "", "", "", varies_more("retention", ("er", "er, trend log_tlr")))
+    assert judge(claim, runs).verdict == "cannot tell"
 
 
 def test_the_spread_at_zero_beside_the_printed_one(tmp_path):
@@ -243,6 +263,24 @@ def test_the_command_runs_what_is_missing_and_shows_it(tmp_path, monkeypatch):
     for name in ("ablations.txt", "claims.md", "questions.csv"):
         assert (tmp_path / "again" / name).read_text() == (tmp_path / "reproduction" / name).read_text()
     assert "5 of 15" in (tmp_path / "again" / "reproduction.html").read_text()  # the recipe has three seeds
+
+
+def test_a_run_that_fails_is_said_and_the_rest_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reproduction").mkdir()
+    (tmp_path / "reproduction" / "ablations_of_old.txt").write_text("of another day")
+    tiny = [word for setting in TINY for word in ("--set", setting)]
+    command = ["reproduce", "ablations", "--scale", "demo", *tiny, "--seeds", "1", "--workers", "1"]
+    first = expand("ablations", scale="demo", settings=tuple(map(parse_setting, TINY)))[0]
+    broken = tmp_path / "runs" / first.name
+    broken.mkdir(parents=True)
+    (broken / "failed.json").write_text('{"error": "boom"}')
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    assert f"failed: runs/{first.name}: boom" in done.output
+    page = (tmp_path / "reproduction" / "reproduction.html").read_text()
+    assert "4 of 5 planned runs" in page
+    assert "of another day" not in page
 
 
 def test_parts_without_seeds_of_their_own_get_three():

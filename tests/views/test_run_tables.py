@@ -16,7 +16,8 @@ from wane.lab.sweep import expand, method_title
 from wane.views import commands
 from wane.views.paper_values import RESULTS, printed
 from wane.views.run_table_formats import FORMATS, legend, to_csv, to_latex, to_markdown, to_text
-from wane.views.run_tables import MEASURES, by_setting, mean_std, measures, paired, run_table
+from wane.views.run_tables import MEASURES, mean_std, measures, paired, run_table
+from wane.views.settings import by_setting
 
 CONTROL = {"memory": {"draw": "class_uniform"}}
 TREND = {"learner": {"trend": {"signal": "log_tlr"}}}
@@ -180,6 +181,16 @@ def test_under_conditions_of_its_own_a_method_is_compared_with_er_there(tmp_path
     table = run_table(str(recipe), find_runs(tmp_path))
     assert row(table, "ER, small", "accuracy")["er_difference"] == pytest.approx(-20)
     assert row(table, "trend, small", "accuracy")["er_difference"] == pytest.approx(5)
+
+
+def test_a_setting_of_one_row_that_others_have_anyway_takes_none_of_their_runs(tmp_path):
+    """Finetune has a memory's size in its config too, be it that of the row `ER, memory 200`."""
+    memory = {"memory": {"capacity": 200}}
+    write_run(tmp_path / "finetune", [memory, {"learner": {"name": "finetune"}}])
+    write_run(tmp_path / "er", [memory])
+    table = run_table("recovery", find_runs(tmp_path))
+    assert row(table, "finetune", "accuracy")["n"] == row(table, "ER, memory 200", "accuracy")["n"] == 1
+    assert table.notes == ()
 
 
 def test_runs_that_recorded_more_share_a_table_and_settings_of_others_have_none(tmp_path):

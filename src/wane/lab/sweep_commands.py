@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wane.lab.commands import Loggers, Settings
 
-__all__ = ["sweep"]
+if TYPE_CHECKING:
+    from wane.lab.engines import Options
+    from wane.lab.sweep import Planned
+
+__all__ = ["carry_out", "sweep"]
 
 
 def sweep(
@@ -44,7 +50,7 @@ def sweep(
     from wane.lab.engines import Options
     from wane.lab.store import Status, statuses
     from wane.lab.sweep import expand
-    from wane.lab.sweep_run import parse_over, run_sweep
+    from wane.lab.sweep_run import parse_over
 
     layers = tuple(parse_setting(text) for text in settings or [])
     planned = expand(*recipes, scale=scale, settings=layers, over=parse_over(over or []), only=variant or ())
@@ -55,8 +61,19 @@ def sweep(
             typer.echo(f"{run.name}: {status.words(run.config.data.tasks * run.config.learner.epochs)}")
         return
     options = Options(workers, cpus, gpus, retry_failed, address, partition, minutes)
+    if not carry_out(planned, out, engine=engine, options=options, loggers=logger or ()):
+        typer.echo("wane: --retry-failed runs them again", err=True)
+        raise typer.Exit(1)
+
+
+def carry_out(
+    planned: Iterable[Planned], out: Path | str, *, engine: str, options: Options, loggers: Sequence[str] = ()
+) -> bool:
+    """Do the runs of a sweep and say how they ended: whether all of them are done."""
+    from wane.lab.sweep_run import run_sweep
+
     try:
-        ended = run_sweep(planned, out, engine=engine, options=options, loggers=logger or ())
+        ended = run_sweep(planned, out, engine=engine, options=options, loggers=loggers)
     except KeyboardInterrupt:
         typer.echo("wane: stopped; the same command goes on from the last whole epoch of every run", err=True)
         raise typer.Exit(130) from None
@@ -64,6 +81,4 @@ def sweep(
     typer.echo(f"{len(ended) - len(failed)} of {len(ended)} runs in {out} are done; see `wane runs {out}`")
     for name, outcome in failed.items():
         typer.echo(f"failed: {out}/{name}: {outcome.note} (log.txt there)", err=True)
-    if failed:
-        typer.echo("wane: --retry-failed runs them again", err=True)
-        raise typer.Exit(1)
+    return not failed

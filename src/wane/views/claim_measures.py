@@ -9,13 +9,14 @@ import polars as pl
 
 from wane.lab.folder import RunFolder
 from wane.sample_signals import SIGNALS
-from wane.views.claims import Numbers, by_seed_of
+from wane.views.claims import Measure, Numbers, by_seed_of
 from wane.views.diagnostics import at_level, box, changes, observations, transition_width
 from wane.views.paper_values import RESULTS
 from wane.views.recovery import WITHIN, correlate, spearman, speeds
+from wane.views.run_tables import Interval
 
 __all__ = [
-    "CONTINUOUS", "WINDOWS", "Measure", "as_wide_as", "elevated", "foretold", "in_order", "lost_at_once",
+    "CONTINUOUS", "WINDOWS", "as_wide_as", "elevated", "foretold", "in_order", "lost_at_once",
     "more_at_once", "near_zero", "saturated", "spread_at", "steadier", "trend", "varies_more", "volatile", "weights",
     "whiskers", "within",
 ]  # fmt: skip
@@ -23,7 +24,6 @@ __all__ = [
 CONTINUOUS = ("tlr", "log_tlr", "rtlr", "cm", "nkl", "ctl")
 WINDOWS = (3, 5, 10, 15, 20)
 FEW = 4  # observations, below which there are no quartiles to speak of
-Measure = Callable[[Sequence[RunFolder]], dict[str, Numbers]]
 
 
 def weights(signal: str) -> str:
@@ -192,18 +192,28 @@ def within(margin: float, measure: str, *pairs: tuple[str, str]) -> Measure:
 
 
 def varies_more(measure: str, *pairs: tuple[str, str]) -> Measure:
-    """How much further each pair's first method is from its own mean than the second, seed by seed."""
+    """By how many doublings the standard deviation of each pair's first method is above the second's.
 
-    def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
-        parts: dict[str, Numbers] = {}
-        for more, less in pairs:
-            a, b = by_seed_of(runs, more, measure), by_seed_of(runs, less, measure)
-            common = sorted(a.keys() & b.keys())
-            off = [np.abs((v := np.array([x[seed] for seed in common])) - v.mean()) for x in (a, b) if common]
-            parts[f"{more} against {less}"] = dict(zip(common, off[0] - off[1], strict=True)) if common else {}
-        return parts
+    The interval is that of the F distribution. With three seeds it takes in everything up to a ratio of 6.2.
+    """
+
+    def numbers(runs: Sequence[RunFolder]) -> dict[str, Interval]:
+        return {f"{more} against {less}": _ratio(by_seed_of(runs, more, measure), by_seed_of(runs, less, measure))
+                for more, less in pairs}  # fmt: skip
 
     return numbers
+
+
+def _ratio(more: Numbers, less: Numbers) -> Interval:
+    from scipy.stats import f
+
+    n, m = len(more), len(less)
+    variances = [np.var([*values.values()], ddof=1) if len(values) > 1 else 0.0 for values in (more, less)]
+    if not all(variances):
+        return Interval(min(n, m), None, None, None)
+    ratio = np.log2(variances[0] / variances[1]) / 2
+    low, high = (np.log2(f.ppf(p, n - 1, m - 1)) / 2 for p in (0.025, 0.975))
+    return Interval(min(n, m), float(ratio), float(ratio - high), float(ratio - low))
 
 
 def in_order(*methods: str) -> Measure:

@@ -1,8 +1,9 @@
 """A claim as a number with an interval over seeds, and the verdict that the interval allows.
 
 A claim is that some number is above zero (or above a bound). It *holds* if the whole 95 % interval is, *does not hold*
-if the whole interval is below, and we *cannot tell* otherwise, or with fewer than two seeds. The paper's own are listed
-in `wane.views.paper_claims`.
+if the whole interval is below, and we *cannot tell* otherwise, or with fewer than two seeds. Where the paper prints a
+number that is above the whole interval, the gain is *less than printed*, whatever else is known. The paper's claims are
+listed in `wane.views.paper_claims`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ __all__ = [
     "VERDICTS",
     "Claim",
     "Judged",
+    "Measure",
+    "Numbers",
     "better",
     "by_seed_of",
     "has_constant_rate",
@@ -32,13 +35,15 @@ __all__ = [
 
 VERDICTS = ("holds", "does not hold", "cannot tell")
 Numbers = Mapping[int, float]  # by seed
+#: What is above zero if a claim holds, part by part: numbers whose mean it is, or an interval of another kind.
+Measure = Callable[[Sequence[RunFolder]], Mapping[str, Numbers | Interval]]
 #: A number with its interval stays on one line of a narrow table.
 UNBROKEN = str.maketrans({"-": "−", " ": "\u00a0"})
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One claim: `measure` gives, for every part of it, the number that should be above zero, seed by seed."""
+    """One claim: `measure` gives, for every part of it, the number that should be above zero."""
 
     recipe: str
     data: str
@@ -46,7 +51,7 @@ class Claim:
     text: str
     printed: str
     unit: str
-    measure: Callable[[Sequence[RunFolder]], dict[str, Numbers]]
+    measure: Measure
 
 
 class Judged(NamedTuple):
@@ -57,6 +62,22 @@ class Judged(NamedTuple):
     parts: dict[str, Interval]
     verdict: str
 
+    @property
+    def less_than_printed(self) -> bool:
+        """Whether the paper's number, if it gives one for a claim of one part, is above the whole interval."""
+        (part,) = self.parts.values() if len(self.parts) == 1 else (Interval(0, None, None, None),)
+        try:
+            return part.high is not None and part.high < float(self.claim.printed)
+        except ValueError:
+            return False  # words, or several numbers
+
+    @property
+    def words(self) -> str:
+        """The verdict, as tables say it."""
+        if all(part.difference is None for part in self.parts.values()):
+            return "not run"
+        return self.verdict + ("; less than printed" if self.less_than_printed else "")
+
 
 def judge(claim: Claim, runs: Sequence[RunFolder]) -> Judged:
     """Measure a claim on runs (those of its data set count); a claim of several parts holds if every part does."""
@@ -64,7 +85,8 @@ def judge(claim: Claim, runs: Sequence[RunFolder]) -> Judged:
     numbers = claim.measure(chosen) if chosen else {}
     data = ", ".join(sorted({run.config.data.name for run in chosen})) or claim.data
     data += f" (for {claim.data})" if data != claim.data else ""
-    parts = {name: paired(by_seed, dict.fromkeys(by_seed, 0.0)) for name, by_seed in numbers.items()}
+    parts = {name: part if isinstance(part, Interval) else paired(part, dict.fromkeys(part, 0.0))
+             for name, part in numbers.items()}  # fmt: skip
     verdicts = [verdict_of(part) for part in parts.values()]
     if verdicts and all(v == "holds" for v in verdicts):
         return Judged(claim, data, parts, "holds")
@@ -88,12 +110,13 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
         "| claim | where | data | the paper | measured: mean [95 % interval], seeds | verdict |",
         "|:--|:--|:--|:--|:--|:--|",
     ]
-    for claim, data, parts, verdict in judged:
+    for each in judged:
+        claim, data, parts, _ = each
         shown, several = [], len(parts) > 1
         for name, part in parts.items():
             if part.difference is None:
                 continue
-            digits = 2 if "points" in claim.unit else 3
+            digits = 2 if claim.unit.startswith(("points", "doublings")) else 3
             around = "" if part.low is None else f" [{part.low:+.{digits}f}, {part.high:+.{digits}f}]"
             number = f"{part.difference:+.{digits}f}{around}, n = {part.n}".translate(UNBROKEN)
             shown.append(f"{name}: {number}" if several else number)
@@ -101,8 +124,7 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
         if shown and left:
             shown.append(f"{left} of {len(parts)} parts not run")
         measured = "<br>".join([*shown, f"({claim.unit})"]) if shown else "not run"
-        said = verdict if shown else "not run"
-        lines.append(f"| {claim.text} | {claim.where} | {data} | {claim.printed} | {measured} | **{said}** |")
+        lines.append(f"| {claim.text} | {claim.where} | {data} | {claim.printed} | {measured} | **{each.words}** |")
     return "\n".join(lines) + "\n"
 
 
@@ -127,7 +149,7 @@ def by_seed_of(runs: Sequence[RunFolder], method: str, measure: str) -> dict[int
     return found
 
 
-def better(measure: str, *pairs: tuple[str, str]) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
+def better(measure: str, *pairs: tuple[str, str]) -> Measure:
     """Each pair's first method beats its second: higher accuracy, or lower forgetting."""
     sign = -1 if measure == "forgetting" else 1
 
@@ -141,9 +163,7 @@ def better(measure: str, *pairs: tuple[str, str]) -> Callable[[Sequence[RunFolde
     return numbers
 
 
-def of_er(
-    number: Callable[[RunFolder], dict[str, float]], *, constant_rate: bool = False
-) -> Callable[[Sequence[RunFolder]], dict[str, Numbers]]:
+def of_er(number: Callable[[RunFolder], dict[str, float]], *, constant_rate: bool = False) -> Measure:
     """Numbers of each ER run whose history was kept and crosses a boundary; without a schedule only, if so wanted.
 
     What a run cannot tell is NaN, or is left out.

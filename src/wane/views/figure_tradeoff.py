@@ -10,7 +10,8 @@ import numpy as np
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
 from wane.views.figure_style import COLOURS, INK_COLOUR, SOFT_COLOUR, label_ends, new_figure, plain, styled
-from wane.views.run_tables import Setting, by_setting, measures
+from wane.views.run_tables import measures
+from wane.views.settings import Setting, by_setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -55,21 +56,22 @@ def tradeoff(runs: Sequence[RunFolder], *, width: str = "page") -> Figure:
     return figure
 
 
-def _points(setting: Setting) -> dict[str, list[Point]]:
+def _points(setting: Setting) -> dict[str, dict[int, Point]]:
     """Method to (plasticity, retention) of each seed."""
-    points: dict[str, list[Point]] = {}
+    points: dict[str, dict[int, Point]] = {}
     for run in setting.runs:
         values = measures(run)
         if values is not None and run.config.learner.name not in ("finetune", "joint"):
-            points.setdefault(method_title(run.config), []).append((values["plasticity"], values["retention"]))
+            of_method = points.setdefault(method_title(run.config), {})
+            of_method[run.config.seed] = values["plasticity"], values["retention"]
     return points
 
 
-def _draw_panel(axes: Axes, points: dict[str, list[Point]], height: float) -> None:
+def _draw_panel(axes: Axes, points: dict[str, dict[int, Point]], height: float) -> None:
     ends = []
     for method, of_seeds in points.items():
         colour = _colour(method)
-        x, y = np.array(of_seeds).T
+        x, y = np.array([*of_seeds.values()]).T
         axes.scatter(x, y, s=5, color=colour, alpha=0.5, linewidths=0)
         axes.scatter(x.mean(), y.mean(), s=34, facecolors="none", edgecolors=colour, linewidths=1.2, label=method)
         ends.append((float(x.mean()), float(y.mean()), method.removeprefix("er, ") if method != "er" else "ER", colour))

@@ -11,7 +11,8 @@ from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
 from wane.sample_signals import SIGNALS
 from wane.views.figure_style import COLOURS, SHORT, label_ends, new_figure, plain, styled
-from wane.views.run_tables import MEASURES, Setting, by_setting, mean_std, measures
+from wane.views.run_tables import MEASURES, mean_std, measures
+from wane.views.settings import Setting, by_setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -73,6 +73,7 @@ def recovery_table(runs: Sequence[RunFolder], *, draws: int = DRAWS) -> pl.DataF
     """Each signal before against speed: a row for each method, `beside`, measure, `within` and signal, with interval.
 
     Methods are not thrown together: they lose classes in different ways, and some of them hundreds, others a few.
+    Runs of one method with memories of different sizes are: within a run, the size makes no correlation.
     The loss counts with its sign turned, so a rho above zero always says: the better the signal before, the faster the
     class came back. Accuracy has no rho where every lost class is at 0 %.
     """

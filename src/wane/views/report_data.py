@@ -26,7 +26,8 @@ from wane.views.report_findings import (
     timeline,
 )
 from wane.views.report_pack import pack, plain
-from wane.views.run_tables import by_setting, mean_std
+from wane.views.run_tables import mean_std
+from wane.views.settings import by_setting
 
 __all__ = ["Method", "conditional", "draw", "flow", "methods", "prepare", "smoothness", "summaries", "summary_rows"]
 

@@ -43,7 +43,7 @@ def reproduce(
     from wane.lab.engines import Options
     from wane.lab.folder import find_runs
     from wane.lab.sweep import expand
-    from wane.lab.sweep_run import run_sweep
+    from wane.lab.sweep_commands import carry_out
     from wane.registry import Registry
     from wane.views.reproduction import PARTS, write_reproduction
 
@@ -55,14 +55,14 @@ def reproduce(
         over["data.name"] = list(data or ["cifar100"])
     layers = tuple(parse_setting(text) for text in settings or [])
     planned = {name: expand(name, scale=scale, settings=layers, over=_seeded(name, over)) for name in parts}
+    all_done = True
     if not only_show:
         once = {plan.name: plan for plans in planned.values() for plan in plans}  # parts share runs
-        ended = run_sweep(once.values(), runs, engine=engine, options=Options(workers=workers))
-        for name, outcome in ended.items():
-            if outcome.state == "failed":
-                typer.echo(f"failed: {runs}/{name}: {outcome.note} (log.txt there)", err=True)
+        all_done = carry_out(once.values(), runs, engine=engine, options=Options(workers=workers))
     page = write_reproduction(planned, find_runs(runs), out)
     typer.echo(f"wrote {page}")
+    if not all_done:
+        raise typer.Exit(1)
 
 
 def _seeded(recipe: str, over: dict[str, list[Any]]) -> dict[str, list[Any]]:

@@ -58,30 +58,23 @@ def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[
     if not done:
         raise ValueError(f"none of the {len(wanted)} runs is done: run them first, with `wane reproduce`")
     made: dict[str, list[str]] = {}
+    tables: dict[str, str] = {}
     for part, of_part in chosen.items():
         made[part] = _figures(part, of_part, out)
         if part == "recovery":
             for data, lost in _by_data(of_part).items():
-                _write_recovery(lost, out / f"recovery_{data}")
+                tables[f"recovery_{data}"] = _write_recovery(lost, out / f"recovery_{data}")
         elif part == "diagnostics":
             for data, diagnosed in _by_data(_diagnosed(of_part)).items():
-                numbers = json.dumps(diagnose(diagnosed).to_json(), indent=2, allow_nan=False)
-                _write(out / f"diagnostics_{data}.json", numbers)
-                agreement = agreement_table(diagnosed)
-                _write(out / f"agreement_{data}.csv", agreement.write_csv())
-                _write(out / f"agreement_{data}.md", agreement_markdown(agreement))
+                _write_diagnostics(diagnosed, data, out)
         elif of_part:
-            for suffix, form in (("txt", "text"), ("csv", "csv"), ("md", "markdown"), ("tex", "latex")):
-                _write(out / f"{part}.{suffix}", FORMATS[form](run_table(part, of_part)))
+            tables[part] = _write_table(part, of_part, out)
     judged = [judge(claim, _of_claim(claim.recipe, chosen)) for claim in CLAIMS if claim.recipe in chosen]
     # the runs of recovery are of the same methods, but with smaller memories
     answered = answers([run for part in chosen if part != "recovery" for run in chosen[part]])
     _write(out / "claims.md", judged_markdown(judged))
     _write(out / "questions.md", answers_markdown(answered))
     _write(out / "questions.csv", answers_csv(answered))
-    tables = {
-        path.stem: path.read_text(encoding="utf-8") for part in chosen for path in sorted(out.glob(f"{part}*.txt"))
-    }
     page = reproduction_page(judged, answered, made, tables, done=len(done), planned=len(wanted))
     _write(out / "reproduction.html", page)
     return out / "reproduction.html"
@@ -162,15 +155,33 @@ def _by_data(runs: Sequence[RunFolder]) -> dict[str, Sequence[RunFolder]]:
     return dict(groups)
 
 
-def _write_recovery(runs: Sequence[RunFolder], stem: Path) -> None:
-    """The correlations, as CSV and as text; where no class was lost, the text says so."""
+def _write_table(part: str, runs: Sequence[RunFolder], out: Path) -> str:
+    """A recipe's table in every format; the text is for the page."""
+    table = run_table(part, runs)
+    for suffix, form in (("txt", "text"), ("csv", "csv"), ("md", "markdown"), ("tex", "latex")):
+        _write(out / f"{part}.{suffix}", FORMATS[form](table))
+    return FORMATS["text"](table)
+
+
+def _write_diagnostics(runs: Sequence[RunFolder], data: str, out: Path) -> None:
+    numbers = json.dumps(diagnose(runs).to_json(), indent=2, allow_nan=False)
+    _write(out / f"diagnostics_{data}.json", numbers)
+    agreement = agreement_table(runs)
+    _write(out / f"agreement_{data}.csv", agreement.write_csv())
+    _write(out / f"agreement_{data}.md", agreement_markdown(agreement))
+
+
+def _write_recovery(runs: Sequence[RunFolder], stem: Path) -> str:
+    """The correlations, as CSV and as text for the page; where no class was lost, the text says so."""
     try:
         table = recovery_table(runs)
     except ValueError as error:
-        _write(stem.with_suffix(".txt"), f"{error}\n")
-        return
-    _write(stem.with_suffix(".txt"), recovery_text(table))
-    _write(stem.with_suffix(".csv"), table.write_csv())
+        text = f"{error}\n"
+    else:
+        text = recovery_text(table)
+        _write(stem.with_suffix(".csv"), table.write_csv())
+    _write(stem.with_suffix(".txt"), text)
+    return text
 
 
 def _write(path: Path, text: str) -> None:

@@ -5,8 +5,7 @@ Nothing is called best unless the 95 % interval of its paired difference to ER e
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,10 +20,10 @@ from wane.lab.sweep import expand, method_title, variant_settings
 from wane.registry import Registry
 from wane.transfer import average, forgetting, plasticity, retention
 from wane.views.paper_values import printed
+from wane.views.settings import Setting, by_setting, protocol
 
 __all__ = [
-    "BASELINE", "CONTROL", "MEASURES", "Interval", "RunTable", "Setting", "by_setting", "mean_std", "measures",
-    "paired", "run_table",
+    "BASELINE", "CONTROL", "MEASURES", "Interval", "RunTable", "mean_std", "measures", "paired", "run_table",
 ]  # fmt: skip
 
 #: What differences are taken to, by `method_title`.
@@ -46,7 +45,7 @@ class Method(NamedTuple):
     """What the runs of a row have in common: the method, and what its variant sets beside it, such as a schedule."""
 
     title: str
-    beside: tuple[tuple[str, str], ...] = ()  # dotted keys, sorted, and their values as JSON
+    beside: frozenset[tuple[str, str]] = frozenset()  # dotted keys with their values as JSON
 
 
 @dataclass(frozen=True)
@@ -58,22 +57,15 @@ class Rows:
     seeds: list[int]
 
     @property
-    def set_apart(self) -> set[tuple[str, str]]:
-        """What some row sets beside its method."""
-        return {pair for method in self.methods.values() for pair in method.beside}
+    def set_apart(self) -> set[str]:
+        """The keys that some row sets beside its method."""
+        return {key for method in self.methods.values() for key, _ in method.beside}
 
     def method_of(self, config: Config) -> Method:
-        """The row's, or the stranger's, that a run is of."""
-        settings = _protocol(config)
-        return Method(method_title(config), tuple(sorted(p for p in self.set_apart if settings.get(p[0]) == p[1])))
-
-
-class Setting(NamedTuple):
-    """Runs that may be compared: they differ in seed and method only."""
-
-    title: str
-    data: str
-    runs: list[RunFolder]
+        """That of the row which fits a run best: its method, and all that its variant sets; else the bare method."""
+        title, settings = method_title(config), protocol(config)
+        fitting = [m for m in self.methods.values() if m.title == title and m.beside <= settings.items()]
+        return max(fitting, key=lambda method: len(method.beside), default=Method(title))
 
 
 @dataclass(frozen=True)
@@ -101,7 +93,7 @@ def run_table(name: str, runs: Sequence[RunFolder], *, definition: str = "peak")
     rows = _rows_of(name, runs)
     notes: list[str] = []
     records: list[dict[str, Any]] = []
-    for setting in by_setting(runs, apart_from={key for key, _ in rows.set_apart}):
+    for setting in by_setting(runs, apart_from=rows.set_apart):
         values = _values(setting.runs, rows, definition, notes)
         shown = {label: method for label, method in rows.methods.items() if name != "auto" or method in values}
         seeds = sorted({*rows.seeds, *(seed for by_seed in values.values() for seed in by_seed)})
@@ -160,24 +152,6 @@ def paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Inter
     return Interval(d.size, mean, mean - half, mean + half)
 
 
-def by_setting(runs: Sequence[RunFolder], *, apart_from: Collection[str] = ()) -> list[Setting]:
-    """The runs in groups that may be compared; a data set's settings, if several, are told apart in their titles.
-
-    Runs that differ in the dotted keys `apart_from` only may be compared as well.
-    """
-    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[RunFolder]] = {}
-    for run in runs:
-        shared = tuple((key, value) for key, value in _protocol(run.config).items() if key not in apart_from)
-        groups.setdefault((Path(run.config.data.name).name, shared), []).append(run)
-    found = []
-    for (data, shared), chosen in groups.items():
-        others, own = [dict(p) for d, p in groups if d == data], dict(shared)
-        # a section that is off, such as record.recovery, is one key in one run and several in another
-        apart = [f"{key} {json.loads(own[key])}" for key in own if any(o.get(key) != own[key] for o in others)]
-        found.append(Setting(data + (f" ({', '.join(apart)})" if apart else ""), data, chosen))
-    return found
-
-
 def _rows_of(name: str, runs: Sequence[RunFolder]) -> Rows:
     """The title, the rows, and the seeds that there should be."""
     if name == "auto":
@@ -190,8 +164,8 @@ def _rows_of(name: str, runs: Sequence[RunFolder]) -> Rows:
     described, settings = recipe_settings(name), variant_settings(name)
     methods: dict[str, list[Method]] = {}
     for planned in expand(name):
-        protocol, own = _protocol(planned.config), settings.get(planned.variant, {})
-        beside = tuple(sorted((key, value) for key, value in protocol.items() if key in own))
+        own = settings.get(planned.variant, {})
+        beside = frozenset((key, value) for key, value in protocol(planned.config).items() if key in own)
         found = methods.setdefault(planned.variant, [])
         if (method := Method(method_title(planned.config), beside)) not in found:
             found.append(method)
@@ -259,20 +233,3 @@ def _column(
 
 def _listed(seeds: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(seeds)))
-
-
-def _protocol(config: Config) -> dict[str, str]:
-    """Everything that a result depends on except the method and the seed: values as JSON, by dotted key."""
-    hidden: Any = {
-        "recipe": True, "seed": True, "device": True, "data": {"root"}, "learner": {"name", "weights", "trend"},
-        "memory": {"draw", "scope"}, "record": {"eval_every", "samples", "flow", "recovery"},
-    }  # fmt: skip
-    settings = _flat(config.model_dump(mode="json", exclude=hidden))
-    return {key: json.dumps(value, sort_keys=True) for key, value in settings.items()}
-
-
-def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat

@@ -1,0 +1,56 @@
+"""Which runs may be compared: those that differ in their method and seed only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from wane.lab.config import Config
+from wane.lab.folder import RunFolder
+
+__all__ = ["Setting", "by_setting", "protocol"]
+
+
+class Setting(NamedTuple):
+    """Runs that may be compared: they differ in seed and method only."""
+
+    title: str
+    data: str
+    runs: list[RunFolder]
+
+
+def by_setting(runs: Sequence[RunFolder], *, apart_from: Collection[str] = ()) -> list[Setting]:
+    """The runs in groups that may be compared; a data set's settings, if several, are told apart in their titles.
+
+    Runs that differ in the dotted keys `apart_from` only may be compared as well.
+    """
+    groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[RunFolder]] = {}
+    for run in runs:
+        shared = tuple((key, value) for key, value in protocol(run.config).items() if key not in apart_from)
+        groups.setdefault((Path(run.config.data.name).name, shared), []).append(run)
+    found = []
+    for (data, shared), chosen in groups.items():
+        others, own = [dict(p) for d, p in groups if d == data], dict(shared)
+        # a section that is off, such as record.recovery, is one key in one run and several in another
+        apart = [f"{key} {json.loads(own[key])}" for key in own if any(o.get(key) != own[key] for o in others)]
+        found.append(Setting(data + (f" ({', '.join(apart)})" if apart else ""), data, chosen))
+    return found
+
+
+def protocol(config: Config) -> dict[str, str]:
+    """Everything that a result depends on except the method and the seed: values as JSON, by dotted key."""
+    hidden: Any = {
+        "recipe": True, "seed": True, "device": True, "data": {"root"}, "learner": {"name", "weights", "trend"},
+        "memory": {"draw", "scope"}, "record": {"eval_every", "samples", "flow", "recovery"},
+    }  # fmt: skip
+    settings = _flat(config.model_dump(mode="json", exclude=hidden))
+    return {key: json.dumps(value, sort_keys=True) for key, value in settings.items()}
+
+
+def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
+    return flat
