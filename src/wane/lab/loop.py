@@ -87,7 +87,7 @@ def train(
 
 def write_down(state: State, folder: Path) -> None:
     """What a run leaves of an epoch."""
-    write_atomically(folder / "history.parquet", state.history.frame.write_parquet)
+    write_atomically(folder / "history.parquet", state.history.write_parquet)
     if state.memory is not None:
         state.replay_log.write(folder / "replay.parquet")
     # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
