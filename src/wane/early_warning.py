@@ -161,7 +161,7 @@ def check_at_risk(
     tasks = history.trajectory("accuracy", split=split).task
     epochs, classes = outlook.held.shape
     judged, warned = outlook.holds.copy(), outlook.holds & (outlook.left <= horizon)
-    judged[epochs - horizon :] = False  # what came after is not known in full
+    judged[max(0, epochs - horizon) :] = False  # what came after is not known in full
     if not across_tasks:
         for boundary in np.flatnonzero(np.diff(tasks)) + 1:
             judged[max(0, boundary - horizon) : boundary] = False
