@@ -128,6 +128,12 @@ def test_signals_page_has_every_formula_of_the_registry():
         assert re.search(rf"^{re.escape(start)}[^|]* {better} \|", page, re.MULTILINE), row.name
 
 
+@pytest.mark.parametrize("name", [*wane.__all__, "from_arrays", "from_folder"])
+def test_api_page_has_every_name(name):
+    page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
+    assert re.search(rf"^(:::|###) wane\.([a-z_]+\.)*{name}\b", page, re.MULTILINE)
+
+
 def test_formulas_become_mathml():
     converter = runpy.run_path(str(ROOT / "docs/mathml.py"))["convert"]
     numerator, denominator = "<msub><mi>a</mi><mn>1</mn></msub>", "<mn>2.5</mn>"

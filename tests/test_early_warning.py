@@ -113,6 +113,11 @@ def test_check_counts_by_hand():
     assert found.falls == 1 + sum(b - a > 1 for a, b in pairwise(fell))
 
 
+@pytest.mark.parametrize("horizon", [8, 10, 12, 30])
+def test_nothing_is_judged_whose_outcome_lies_beyond_the_end(horizon):
+    assert check_at_risk(simulated(np.full((8, 2), 0.9)), horizon=horizon).judged == 0
+
+
 def test_smooth_confidence_beats_noisy_accuracy():
     rng = np.random.default_rng(1)
     start = rng.uniform(5, 90, 40)

@@ -98,6 +98,27 @@ def test_written_and_read_back(history, tmp_path):
     assert path.read_bytes() != (tmp_path / "b.parquet").read_bytes()
 
 
+@pytest.mark.parametrize("tasks", [[0, 0, 1, 1], [1, 0, 1, 0]])
+def test_classes_that_were_not_evaluated_yet_keep_their_tasks(tmp_path, tasks):
+    path, first = tmp_path / "h.parquet", [10 * (task == 0) for task in tasks]
+    begun = History(class_to_task=tasks)
+    begun.write(path)
+    assert History.read(path).class_to_task.tolist() == tasks  # before the first evaluation, too
+    begun.record(evaluation(first), step=0, task=0)
+    begun.write(path)
+    again = History.read(path)
+    assert again.class_to_task.tolist() == tasks
+    again.record(evaluation([10] * 4), step=1, task=1)  # a loop of one's own goes on
+    np.testing.assert_array_equal(np.isfinite(again.matrix("cm")), [[True, False], [True, True]])
+
+
+def test_a_file_without_the_tasks_of_all_classes_tells_those_of_its_rows(tmp_path):
+    history = History(class_to_task=[1, 0, 1, 0])
+    history.record(evaluation([0, 10, 0, 10]), step=0, task=0)
+    history.frame.write_parquet(tmp_path / "h.parquet")  # as before wane kept them
+    assert History.read(tmp_path / "h.parquet").class_to_task.tolist() == [-1, 0, -1, 0]
+
+
 def test_empty_history_round_trip(tmp_path):
     History().write(tmp_path / "h.parquet")
     assert len(History.read(tmp_path / "h.parquet")) == 0
@@ -107,7 +128,7 @@ def test_a_failed_write_leaves_the_old_file(history, tmp_path, monkeypatch):
     path = tmp_path / "h.parquet"
     history.write(path)
     before = path.read_bytes()
-    monkeypatch.setattr(pl.DataFrame, "write_parquet", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", lambda *_, **__: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         history.write(path)
     assert path.read_bytes() == before

@@ -117,8 +117,6 @@ def test_scope_and_source():
     assert (next_task > 0).tolist() == [True, True, True, False]
     first = wane.TrendSampler("cm", source="test", scope="past").probabilities(history, task=0)
     assert (first > 0).tolist() == [True, True, False, False]
-    other = wane.TrendSampler("cm", source="replay").probabilities(history)  # nothing measured there: no trend
-    assert other.tolist() == pytest.approx([1 / 3] * 3 + [0])
 
 
 def test_an_infinite_loss_is_no_observation():
@@ -200,3 +198,12 @@ def test_errors_of_the_history():
         wane.TrendSampler().probabilities(wane.History())
     with pytest.raises(ValueError, match="scope='past' needs the task of each class"):
         wane.TrendSampler(scope="past").probabilities(history_of([[0.5, 0.5]]))
+
+
+def test_a_source_that_was_never_recorded_is_an_error():
+    for tasks in (None, [0, 0]):  # with tasks the draw was uniform, without them it had no classes at all
+        history = history_of([[0.5, 0.5], [0.4, 0.6]], split="test", class_to_task=tasks)
+        for ask in (wane.TrendSampler().probabilities, wane.TrendSampler().slopes, wane.TrendSampler().decline):
+            with pytest.raises(ValueError, match=r"source 'replay', only for test: record with split='replay'"):
+                ask(history)
+        assert wane.TrendSampler("cm", source="test").slopes(history).tolist() == pytest.approx([-0.1, 0.1])

@@ -55,10 +55,42 @@ def test_equal_scores_weigh_exactly_one(value, n, form):
     assert torch.equal(wane.LossWeights("cm", form=form)(s), torch.ones(n))
 
 
+@pytest.mark.parametrize("signal", wane.SIGNALS)
+@pytest.mark.parametrize("form", ["inverse", "complement", "softmax"])
+@pytest.mark.parametrize("normalise", ["mean", "none"])
+def test_padding_weighs_nothing_and_tokens_are_one_batch(signal, form, normalise):
+    g = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(4, 6, 5, generator=g), torch.randint(5, (4, 6), generator=g)
+    padded = torch.where(torch.rand(4, 6, generator=g) < 0.3, -100, labels)
+    weigh = wane.LossWeights(signal, form=form, normalise=normalise)
+    weights = weigh(wane.signals(logits, padded, ignore_index=-100))
+    kept = padded != -100
+    assert weights.shape == (4, 6)
+    assert (weights[~kept] == 0).all()
+    torch.testing.assert_close(weights[kept], weigh(wane.signals(logits[kept], labels[kept])))
+    whole = wane.signals(logits, labels)
+    assert torch.equal(weigh(whole), weigh(wane.Signals(*(s.flatten() for s in whole))).view(4, 6))
+
+
+def test_a_broken_or_infinite_row_does_not_count():
+    logits = torch.tensor([[3.0, 0, 0], [math.nan, 0, 0], [0, 3.0, 0], [-math.inf, 0, 0]])
+    weights = wane.LossWeights("loss")(wane.signals(logits, torch.zeros(4, dtype=torch.int64), validate=False))
+    assert weights[[1, 3]].tolist() == [0, 0]
+    assert weights[2] > weights[0] > 0
+    assert weights[[0, 2]].mean().item() == pytest.approx(1)
+
+
+def test_nothing_but_padding_weighs_nothing():
+    s = wane.signals(torch.zeros(2, 3, 5), torch.full((2, 3), -100), ignore_index=-100)
+    for form in ("inverse", "complement", "softmax"):
+        assert torch.equal(wane.LossWeights("cm", form=form)(s), torch.zeros(2, 3))
+
+
 def test_statistics():
     w = torch.tensor([0.5, 1.0, 1.5])
     assert weight_statistics(w).tolist() == pytest.approx([0.5, 1.5, 9 / (3 * 3.5)])
     assert weight_statistics(torch.ones(7))[2] == 1
+    assert weight_statistics(torch.ones(2, 7))[2] == 1
 
 
 def test_no_rows_give_no_weights():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 KEYS = ("step", "task", "split", "class", "class_task", "n")
+#: Where a Parquet file keeps the task of every class: its rows tell only of classes that were evaluated.
+CLASS_TO_TASK = "wane.class_to_task"
 
 
 class Trajectory(NamedTuple):
@@ -162,18 +165,32 @@ class History:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write Parquet, atomically: the file is whole or as it was before."""
         buffer = io.BytesIO()
-        self.frame.write_parquet(buffer)
+        self.write_parquet(buffer)
         replace_file(Path(path), buffer.getvalue())
+
+    def write_parquet(self, file: IO[bytes]) -> None:
+        """Write Parquet into an open file; what `write` puts on disk.
+
+        >>> file = io.BytesIO()
+        >>> History(class_to_task=[0, 0, 1, 1]).write_parquet(file)
+        >>> file.getvalue()[:4]
+        b'PAR1'
+        """
+        tasks = None if self.class_to_task is None else {CLASS_TO_TASK: json.dumps(self.class_to_task.tolist())}
+        self.frame.write_parquet(file, metadata=tasks)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> History:
-        """Read what `write` wrote; a truncated or foreign file is one clear ValueError."""
+        """Read what `write` wrote, also the tasks of classes that were not evaluated yet.
+
+        A truncated or foreign file is one clear ValueError.
+        """
         import polars as pl
 
         if not Path(path).exists():
             raise FileNotFoundError(f"there is no history at {path}")
         try:
-            frame = pl.read_parquet(Path(path))
+            frame, metadata = pl.read_parquet(Path(path)), pl.read_parquet_metadata(Path(path))
         except Exception as error:
             raise ValueError(
                 f"{path} is not a whole Parquet file ({error}): write it again with History.write"
@@ -181,11 +198,17 @@ class History:
         if missing := [name for name in (*KEYS, *SIGNALS) if name not in frame.columns]:
             raise ValueError(f"{path} is not a history of wane: it has no column {missing[0]!r}, only "
                              f"{', '.join(frame.columns)}")  # fmt: skip
-        return cls.from_frame(frame)
+        history = cls.from_frame(frame)
+        if CLASS_TO_TASK in metadata:
+            history.class_to_task = np.array(json.loads(metadata[CLASS_TO_TASK]), dtype=np.int64)
+        return history
 
     @classmethod
     def from_frame(cls, frame: polars.DataFrame) -> History:
-        """A history from its tidy table, rows in the order in which they were recorded."""
+        """A history from its tidy table, rows in the order in which they were recorded.
+
+        It knows the tasks of the classes in the table alone; -1 stands for that of one with a lower number.
+        """
         import polars as pl
 
         class_task = frame["class_task"].to_numpy()

@@ -34,7 +34,8 @@ class TrendSampler:
             ``"standardised"`` to mean 0 and deviation 1 over the classes in scope.
         scope: which classes compete: all ``"seen"``, or only those of ``"past"`` tasks (in the first task: all seen).
         source: the split of the history to measure on: ``"replay"`` (the replayed rows of the training passes, free),
-            ``"holdout"``, or ``"test"``, which leaks the test data into training: an oracle, for comparison.
+            ``"holdout"``, or ``"test"``, which leaks the test data into training: an oracle, for comparison. A history
+            that has evaluations, but none of this split, is an error: no trend would ever show.
         literal: the paper's printed sign.
 
     >>> history = History(class_to_task=[0, 0, 0])
@@ -71,6 +72,12 @@ class TrendSampler:
     def slopes(self, history: History) -> Array:
         """(C,) least-squares slope per epoch of each class over the window; NaN with less than 2 observations."""
         recent = history.tail(self.window, split=self.source)
+        if history.evaluations and not recent:
+            known = ", ".join(sorted({e.split for e in history.evaluations}))
+            raise ValueError(
+                f"nothing was recorded for source {self.source!r}, only for {known}: record with "
+                f"split={self.source!r}, draw uniformly until you have, or choose another source"
+            )
         column = list(SIGNALS).index(self.signal)
         values = np.full((len(recent), _num_classes(history, recent)), np.nan)
         for row, evaluation in enumerate(recent):

@@ -107,6 +107,25 @@ def test_a_memory_that_lost_the_past_still_replays(dataset, tmp_path):
     assert lost > 0
 
 
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_trend_waits_for_the_first_replay(tmp_path, epochs):
+    # a first epoch of one step draws from an empty memory: tested, but nothing replayed yet
+    trend = {"signal": "cm", "scope": "past"}
+    config = tiny_config(learner={"trend": trend, "batch_size": 40, "epochs": epochs})
+    run(config, tmp_path / "r", dataset=tiny_dataset())
+    history = wane.History.read(tmp_path / "r" / "history.parquet")
+    assert [e.step for e in history.evaluations if e.split == "replay"] == list(range(2, 2 * epochs + 1))
+    log = pl.read_parquet(tmp_path / "r" / "replay.parquet")
+    assert log["probabilities"][1].to_list() == pytest.approx([0.5, 0.5, 0, 0])
+    assert (log.filter(task=1)["current_share"] == 0).all()
+
+
+def test_a_trend_without_a_memory_changes_nothing(dataset, tmp_path):
+    run(tiny_config(learner={"name": "finetune"}), tmp_path / "plain", dataset=dataset)
+    run(tiny_config(learner={"name": "finetune", "trend": {}}), tmp_path / "trend", dataset=dataset)
+    assert results(tmp_path / "trend")["history"] == results(tmp_path / "plain")["history"]
+
+
 def test_impossible_settings():
     with pytest.raises(ConfigError, match=r"source is holdout, but data\.holdout is 0"):
         tiny_config(learner={"trend": {"source": "holdout"}})

@@ -8,6 +8,7 @@ import torch
 from lab.tiny_problem import EPOCHS, STEPS, dropout_net, results, stop, tiny_config, tiny_dataset
 from rich.console import Console
 
+from wane.history import History
 from wane.lab.progress import Progress
 from wane.lab.run import run
 
@@ -75,6 +76,15 @@ def test_stopped_after_an_epoch(epochs, tmp_path, uninterrupted):
     config, arguments, model = case("everything")
     stop(config, tmp_path / "run", model=model(), epochs=epochs, **arguments)
     go_on_and_compare("everything", tmp_path / "run", uninterrupted("everything"))
+
+
+def test_a_stopped_run_knows_the_tasks_of_classes_to_come(tmp_path):
+    config, arguments, model = case("everything")
+    stop(config, tmp_path / "run", model=model(), epochs=1, **arguments)
+    stopped = History.read(tmp_path / "run" / "history.parquet").class_to_task
+    run(config, tmp_path / "run", model=model(), **arguments)
+    whole = pl.read_parquet(tmp_path / "run" / "history.parquet").unique("class").sort("class")
+    assert stopped.tolist() == whole["class_task"].to_list()
 
 
 @pytest.mark.parametrize("steps", [1, 6, 12, 13, 22])

@@ -272,6 +272,17 @@ def test_what_a_run_lacks_is_said(tmp_path):
         draw([run])
 
 
+def test_a_run_that_stopped_has_room_for_the_classes_to_come(tmp_path):
+    first = {name: part[:1] for name, part in FLOW.items()}
+    replay = made_replay(DRAWN[:8], [0] * 8)
+    run = write_run(tmp_path / "a", done=False, history=made_history(ACCURACY[:8]), replay=replay, flow=first)
+    for figure in (draw([run]), heatmap([run])):
+        shown = next(axes.images[0] for axes in figure.axes if axes.images).get_array()
+        assert shown.mask.tolist() == [[False] * 8] * 2 + [[True] * 8] * 2
+    left = flow([run]).axes[0]
+    assert texts_of(left) == ["85", "15"]  # of the one task learnt: on the label, and on the other class
+
+
 def test_classes_in_other_tasks_are_not_averaged(run, tmp_path):
     history = made_history(ACCURACY)
     history.class_to_task = np.array(TASK_OF[::-1])

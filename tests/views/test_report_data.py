@@ -191,6 +191,15 @@ def test_unfinished_runs_are_summed_up_so_far(tmp_path):
     assert made["names"] == ["0", "1", "2", "3"]
 
 
+def test_ranks_of_an_unfinished_run_are_among_all_classes(tmp_path):
+    def lost(epoch, c):
+        return {"accuracy": 0.0, "log_tlr": 0.5} if c == 0 else {}
+
+    run = make_run(tmp_path / "run", values=lost, per_task=8, finished=False, stop=1)
+    (row,) = [row for row in prepare(run, "er")["near"] if row["class"] == 0]
+    assert row["rank"] == pytest.approx(4)  # the root of 16, of which 8 are yet to come
+
+
 @pytest.mark.parametrize(
     ("options", "missing"),
     [

@@ -87,7 +87,7 @@ def train(
 
 def write_down(state: State, folder: Path) -> None:
     """What a run leaves of an epoch."""
-    write_atomically(folder / "history.parquet", state.history.frame.write_parquet)
+    write_atomically(folder / "history.parquet", state.history.write_parquet)
     if state.memory is not None:
         state.replay_log.write(folder / "replay.parquet")
     # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
@@ -178,10 +178,14 @@ def loss_weights(config: Config) -> tuple[LossWeights | None, bool]:
 
 
 def trend_probabilities(state: State, config: Config, task: Task) -> Tensor | None:
-    """The class probabilities of this epoch's draws by the trend so far; None without one, or before any epoch."""
-    if config.learner.trend is None or not state.history.evaluations:
+    """The class probabilities of this epoch's draws by the trend so far; None without one.
+
+    There is none before the first epoch that measured its source: a first epoch of a single step replays nothing.
+    """
+    trend = config.learner.trend
+    if trend is None or not state.history.tail(1, split=trend.source):
         return None
-    return TrendSampler(**config.learner.trend.model_dump()).probabilities(state.history, task=task.index)
+    return TrendSampler(**trend.model_dump()).probabilities(state.history, task=task.index)
 
 
 def resume(state: State, config: Config, stream: ClassIncremental, saved: dict[str, object] | None) -> None:

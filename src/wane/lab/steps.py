@@ -63,6 +63,7 @@ def make_batch(
 def draw_probabilities(memory: Memory | None, config: Config, task: Task, trend: Tensor | None) -> Tensor | None:
     """Class probabilities of the draw: those of the trend where there is one; None is uniform over slots."""
     by_class = config.memory.draw == "class_uniform" or config.learner.trend is not None
+    scope = config.memory.scope if config.learner.trend is None else config.learner.trend.scope
     if memory is None or not by_class or len(memory) == 0:
         return None
     if trend is not None and bool(trend[memory.labels[: len(memory)].cpu()].any()):
@@ -71,7 +72,7 @@ def draw_probabilities(memory: Memory | None, config: Config, task: Task, trend:
     past = wanted.clone()
     past[list(task.classes)] = 0
     # where there is no past, in the first task or in a memory that has lost it, all classes compete
-    return past if config.memory.scope == "past" and past.any() else wanted
+    return past if scope == "past" and past.any() else wanted
 
 
 def remember(state: State, task: Task, batch: Batch, images: Tensor, observed: Observed) -> None:

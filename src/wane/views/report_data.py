@@ -190,7 +190,7 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
             f"This run is not finished: {len(t.step)} of {total} epochs. All numbers are those so far."
         )
     names = run.class_names
-    competitors = len(names) if config.record.classes == "all" and summary is not None else len(t.classes)
+    competitors = len(names) if config.record.classes == "all" else len(t.classes)
     lists = {
         "decline": hidden_decline(t),
         "near": near_zero(t, max(2, competitors)),
