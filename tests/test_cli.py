@@ -114,6 +114,8 @@ def test_compare_json():
     assert found["alpha"] == 0.01
     assert found["at_zero"] == [1, 3]
     assert found["classes"][0]["verdict"] == "lost"
+    few = json.loads(run("compare", *PAIR, "--json", "--alpha", "0.01", "--top", 2).stdout)
+    assert few == {**found, "classes": found["classes"][:2]}
 
 
 def test_compare_html(tmp_path):

@@ -121,7 +121,7 @@ def compare(
 
         _print_json({
             "sentences": sentences(result), "notes": result.notes, "alpha": alpha, "smallest": result.smallest,
-            "overall": result.overall, "classes": result.classes.to_dicts(),
+            "overall": result.overall, "classes": result.classes.head(top or len(result.classes)).to_dicts(),
             "at_zero": result.at_zero["class"].to_list(),
         })  # fmt: skip
     else:
