@@ -270,10 +270,15 @@ def to_toml(config: Config) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
+#: Names and places: no result depends on them, so the same run may have others.
+PLACES: Any = {"recipe": True, "device": True, "data": {"root"}}
+
+
 def differences(old: Config, new: Config) -> list[str]:
-    """Settings that differ, each as `learner.lr: 0.03 -> 0.1`."""
-    a, b = _flat(old.model_dump()), _flat(new.model_dump())
-    keys = [key for key in {**a, **b} if key != "recipe"]  # of a section that only one of them has, too
+    """Settings that count and differ, each as `learner.lr: 0.03 -> 0.1`; none if it is the same run."""
+    a, b = (_flat(config.model_dump(exclude=PLACES)) for config in (old, new))
+    replaced = ("memory.draw", "memory.scope") if old.learner.trend and new.learner.trend else ()
+    keys = [key for key in {**a, **b} if key not in replaced]  # of a section that only one of them has, too
     return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in keys if a.get(key) != b.get(key)]
 
 

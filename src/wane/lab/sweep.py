@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wane.lab.config import Config, ConfigError
+from wane.lab.config import PLACES, Config, ConfigError
 from wane.lab.recipes import load_recipe, recipe_settings
 from wane.registry import Registry
 
@@ -76,9 +76,8 @@ def fingerprint(config: Config) -> str:
     >>> fingerprint(a) == fingerprint(b) != fingerprint(build_config({"seed": 1}))
     True
     """
-    left_out: Any = {"recipe": True, "device": True, "data": {"root"}}
     # without what is not set, so that an option added to wane later leaves the names of older runs alone
-    settings = config.model_dump(mode="json", exclude=left_out, exclude_none=True)
+    settings = config.model_dump(mode="json", exclude=PLACES, exclude_none=True)
     if config.learner.trend is not None:  # the trend decides the draw; what it replaces has no effect
         settings["memory"] |= {"draw": "", "scope": ""}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]

@@ -99,7 +99,7 @@ def _attempt(
     from wane.lab.config import build_config
     from wane.lab.loop import DivergedError
     from wane.lab.progress import Progress
-    from wane.lab.run import run_held
+    from wane.lab.run import OccupiedError, run_held
 
     if (folder / "summary.json").exists():
         return Outcome("done")
@@ -118,6 +118,8 @@ def _attempt(
         except Exception as error:
             traceback.print_exc(file=log)
             said = " ".join(str(error).split())
+            if isinstance(error, OccupiedError):
+                return Outcome("failed", said)  # nothing is written down: what is in the folder did not fail
             plain = isinstance(error, ValueError | OSError | DivergedError | CheckpointError)
             return _write_failure(folder, said if plain and said else f"{type(error).__name__}: {said}")
     return Outcome("done")
