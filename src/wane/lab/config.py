@@ -8,7 +8,7 @@ from __future__ import annotations
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -21,7 +21,17 @@ from pydantic import (
     model_validator,
 )
 
-__all__ = ["Config", "ConfigError", "build_config", "differences", "parse_setting", "read_toml", "to_toml"]
+__all__ = [
+    "Config",
+    "ConfigError",
+    "build_config",
+    "differences",
+    "merge",
+    "parse_setting",
+    "read_toml",
+    "takes_list",
+    "to_toml",
+]
 
 
 class ConfigError(ValueError):
@@ -226,7 +236,7 @@ def build_config(*layers: dict[str, Any]) -> Config:
     """
     merged: dict[str, Any] = {}
     for layer in layers:
-        merged = _merge(merged, layer)
+        merged = merge(merged, layer)
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
@@ -289,11 +299,12 @@ def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Nested settings over others, without a change to either."""
     merged = dict(below)
     for key, value in above.items():
         old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
 
 
@@ -312,8 +323,26 @@ def _sentence(error: Any) -> str:
 
 
 def _fields_at(where: list[str]) -> list[str]:
-    section: Any = Config
+    return list(_kind_at(where).model_fields)
+
+
+def _kind_at(where: list[str]) -> Any:
+    """The section, or the annotation of the setting, at a place of the config."""
+    kind: Any = Config
     for part in where:
-        kind = section.model_fields[part].annotation
-        section = next((k for k in get_args(kind) if isinstance(k, type) and issubclass(k, Section)), kind)
-    return list(section.model_fields)
+        kind = kind.model_fields[part].annotation
+        kind = next((k for k in get_args(kind) if isinstance(k, type) and issubclass(k, Section)), kind)
+    return kind
+
+
+def takes_list(key: str) -> bool:
+    """Whether a list can be the value of a setting; so it may of one that is not known, which is refused elsewhere.
+
+    >>> takes_list("learner.milestones"), takes_list("learner.trend.window")
+    (True, False)
+    """
+    try:
+        kind = _kind_at(key.split("."))
+    except (KeyError, AttributeError):
+        return True
+    return any(get_origin(k) is tuple for k in (kind, *get_args(kind)))

@@ -9,11 +9,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import product
+from functools import reduce
+from itertools import chain, product
 from pathlib import Path
+from string import Formatter
 from typing import Any, NamedTuple
 
-from wane.lab.config import PLACES, Config, ConfigError
+from wane.lab.config import PLACES, Config, ConfigError, merge, takes_list
 from wane.lab.recipes import load_recipe, recipe_settings
 from wane.registry import Registry
 
@@ -127,7 +129,11 @@ def variant_settings(recipe: str) -> dict[str, dict[str, Any]]:
 
 def _variants(recipe: str) -> dict[str, dict[str, Any]]:
     described: dict[str, dict[str, Any]] = recipe_settings(recipe).get("variants", {"": {}})
-    return {name: values for pattern, lists in described.items() for name, values in _variants_of(pattern, lists)}
+    found: dict[str, dict[str, Any]] = {}
+    for name, values in chain.from_iterable(_variants_of(*item) for item in described.items()):
+        if found.setdefault(name, values) != values:
+            raise ConfigError(f"two variants of {recipe} are called {name!r}: give them names of their own")
+    return found
 
 
 def _chosen(
@@ -147,18 +153,44 @@ def _chosen(
 
 
 def _variants_of(pattern: str, settings: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A variant whose settings hold lists stands for one variant a choice, named by the pattern's {key}s."""
-    lists = {key: value for key, value in _leaves(settings) if isinstance(value, list)}
-    if not lists:
-        yield pattern, settings
-        return
+    """A variant whose name holds the {key} of a list stands for one variant a value; other lists are values."""
+    leaves = dict(_leaves(settings))
+    keys = {name: _key_of(name, pattern, list(leaves)) for name in _placeholders(pattern)}
+    for key, value in leaves.items():
+        if isinstance(value, list) and key not in keys.values() and not takes_list(key):
+            short = key.rpartition(".")[2]
+            raise ConfigError(f"variant {pattern!r} has {key} = {value}: write {{{short}}} in its name for a variant "
+                              "of each value, or give one value")  # fmt: skip
+    lists = {key: leaves[key] if isinstance(leaves[key], list) else [leaves[key]] for key in keys.values()}
     for chosen in product(*lists.values()):
         values = dict(zip(lists, chosen, strict=True))
-        leaves = [_nested(key, values.get(key, value)) for key, value in _leaves(settings)]
-        merged: dict[str, Any] = {}
-        for leaf in leaves:
-            _deep_update(merged, leaf)
-        yield pattern.format(**{key.rsplit(".", 1)[-1]: value for key, value in values.items()}), merged
+        said = {name: values[key] for name, key in keys.items()}
+        yield _Name().vformat(pattern, (), said), reduce(merge, (_nested(*item) for item in values.items()), settings)
+
+
+class _Name(Formatter):
+    """Fills placeholders by their whole name, dots included."""
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        return kwargs[field_name], field_name
+
+
+def _placeholders(pattern: str) -> list[str]:
+    try:
+        return [name for _, name, _, _ in Formatter().parse(pattern) if name is not None]
+    except ValueError as error:
+        raise ConfigError(f"variant {pattern!r} has a brace alone ({error}): double it, or write {{key}}") from None
+
+
+def _key_of(name: str, pattern: str, keys: list[str]) -> str:
+    """The setting that a placeholder stands for: its dotted key, or the end of that."""
+    found = [key for key in keys if f".{key}".endswith(f".{name}")]
+    if len(found) == 1:
+        return found[0]
+    which = (
+        f"could be {' or '.join(found)}" if found else f"is none of its settings ({', '.join(keys) or 'it has none'})"
+    )
+    raise ConfigError(f"variant {pattern!r}: {{{name}}} {which}; write the key of a setting that it has")
 
 
 def _leaves(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -174,11 +206,3 @@ def _nested(key: str, value: Any) -> dict[str, Any]:
         value = {part: value}
     nested: dict[str, Any] = value
     return nested
-
-
-def _deep_update(target: dict[str, Any], other: dict[str, Any]) -> None:
-    for key, value in other.items():
-        if isinstance(value, dict) and isinstance(target.get(key), dict):
-            _deep_update(target[key], value)
-        else:
-            target[key] = value
