@@ -32,7 +32,7 @@ from wane.lab.steps import (
 )
 from wane.learners import Scene
 from wane.sample_signals import Signals
-from wane.streams import ClassIncremental, Dataset, Task
+from wane.streams import ClassIncremental, DataError, Dataset, Task
 from wane.trend import TrendSampler
 from wane.weighting import LossWeights, weight_statistics
 
@@ -55,6 +55,7 @@ def train(
     """Run the whole stream, or go on with it from the folder's checkpoint; returns the final state."""
     device = team.device(config)
     stream = ClassIncremental(dataset.to(device), config.data.tasks, config.data.class_order, seed=config.seed)
+    check_tests(stream)
     with torch.random.fork_rng(devices=[]), use_threads(config.threads or team.threads):
         torch.manual_seed(config.seed)
         state = build_state(config, stream, model, device)
@@ -83,6 +84,18 @@ def train(
                     write_down(state, folder)
                 progress.epoch_done(task.index, epoch, state.history)
     return state
+
+
+def check_tests(stream: ClassIncremental) -> None:
+    """An error for a task of which nothing could be measured: better now than when it is trained."""
+    for task in stream:
+        if len(task.test) == 0:
+            names = ", ".join(stream.dataset.class_names[c] for c in task.classes[:5])
+            names += ", ..." if len(task.classes) > 5 else ""
+            raise DataError(
+                f"task {task.index + 1} has no test image: add some of its classes ({names}), or set data.tasks or "
+                "data.class_order so that they share a task with classes that have some"
+            )
 
 
 def write_down(state: State, folder: Path) -> None:
