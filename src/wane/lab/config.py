@@ -41,7 +41,9 @@ class ConfigError(ValueError):
 class Section(BaseModel):
     """A part of the config: unknown keys are errors, nothing changes after it was made."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, coerce_numbers_to_str=True
+    )
 
 
 class Data(Section):
@@ -205,6 +207,11 @@ class Config(Section):
     learner: Learner = Learner()
     memory: Memory = Memory()
     record: Record = Record()
+
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _precision_is_text(cls, precision: Any) -> Any:
+        return str(precision) if type(precision) is int else precision  # --set precision=32 is read as a number
 
     @field_validator("devices")
     @classmethod
