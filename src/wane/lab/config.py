@@ -5,9 +5,7 @@ Imported by the command line before anything heavy: no torch here.
 
 from __future__ import annotations
 
-import tomllib
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import (
@@ -21,21 +19,12 @@ from pydantic import (
     model_validator,
 )
 
+from wane.lab.settings import ConfigError, flat, merge, nested, parse_setting, read_toml
+
 __all__ = [
-    "Config",
-    "ConfigError",
-    "build_config",
-    "differences",
-    "merge",
-    "parse_setting",
-    "read_toml",
-    "takes_list",
-    "to_toml",
-]
-
-
-class ConfigError(ValueError):
-    """A setting that cannot be: the message names it, quotes its value, and says what would be right."""
+    "PLACES", "Config", "ConfigError", "build_config", "differences", "flat", "merge", "nested", "parse_setting",
+    "read_toml", "takes_list", "to_toml",
+]  # fmt: skip
 
 
 class Section(BaseModel):
@@ -239,7 +228,7 @@ def build_config(*layers: dict[str, Any]) -> Config:
     >>> build_config({"learner": {"learning_rate": 0.1}})
     Traceback (most recent call last):
     ...
-    wane.lab.config.ConfigError: unknown setting learner.learning_rate; known there: name, epochs, batch_size, ...
+    wane.lab.settings.ConfigError: unknown setting learner.learning_rate; known there: name, epochs, batch_size, ...
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -248,36 +237,6 @@ def build_config(*layers: dict[str, Any]) -> Config:
         return Config.model_validate(merged)
     except ValidationError as error:
         raise ConfigError("; ".join(_sentence(e) for e in error.errors())) from None
-
-
-def parse_setting(text: str) -> dict[str, Any]:
-    """`learner.lr=0.1` as nested settings; the value is TOML, or else a plain string.
-
-    >>> parse_setting("learner.lr=0.1"), parse_setting("data.name=digits")
-    ({'learner': {'lr': 0.1}}, {'data': {'name': 'digits'}})
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not all(part.strip() for part in key.split(".")):
-        raise ConfigError(f"cannot read the setting {text!r}: write it as section.key=value, such as learner.lr=0.1")
-    try:
-        parsed = tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    nested: Any = parsed
-    for part in reversed(key.strip().split(".")):
-        nested = {part: nested}
-    settings: dict[str, Any] = nested
-    return settings
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError):
-        raise ConfigError(f"there is no config at {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
 
 
 def to_toml(config: Config) -> str:
@@ -293,26 +252,10 @@ PLACES: Any = {"recipe": True, "device": True, "data": {"root"}}
 
 def differences(old: Config, new: Config) -> list[str]:
     """Settings that count and differ, each as `learner.lr: 0.03 -> 0.1`; none if it is the same run."""
-    a, b = (_flat(config.model_dump(exclude=PLACES)) for config in (old, new))
+    a, b = (flat(config.model_dump(exclude=PLACES)) for config in (old, new))
     replaced = ("memory.draw", "memory.scope") if old.learner.trend and new.learner.trend else ()
     keys = [key for key in {**a, **b} if key not in replaced]  # of a section that only one of them has, too
     return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in keys if a.get(key) != b.get(key)]
-
-
-def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
-
-
-def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """Nested settings over others, without a change to either."""
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        merged[key] = merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def _sentence(error: Any) -> str:

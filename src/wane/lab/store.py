@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wane.files import replace_file
-from wane.lab.config import Config, ConfigError, build_config
+from wane.lab.config import Config, ConfigError, build_config, flat
 from wane.lab.lock import Owner, owner
 
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["Run", "Status", "flat", "load_runs", "read_runs", "statuses", "write_config"]
+__all__ = ["Run", "Status", "cells", "load_runs", "read_runs", "statuses", "write_config"]
 
 THREADS = 32
 
@@ -76,7 +76,7 @@ def load_runs(root: str | Path = "runs") -> polars.DataFrame:
         summary: dict[str, Any] = run.summary or {}
         rows.append({
             "name": run.name, "state": run.status.state, "title": method_title(run.config),
-            **flat(run.config.model_dump(mode="json")), **flat(summary.get("metrics", {})),
+            **cells(run.config.model_dump(mode="json")), **cells(summary.get("metrics", {})),
             **{key: summary[key] for key in ("steps", "seconds") if key in summary},
         })  # fmt: skip
     if not rows:
@@ -210,16 +210,10 @@ def _is_local(fs: Any) -> bool:
     return "file" in fs.protocol
 
 
-def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def cells(nested: dict[str, Any]) -> dict[str, Any]:
     """Settings by dotted name; a list is written as JSON, for a column must be of one kind.
 
-    >>> flat({"seed": 0, "model": {"hidden": [16, 16]}})
+    >>> cells({"seed": 0, "model": {"hidden": [16, 16]}})
     {'seed': 0, 'model.hidden': '[16, 16]'}
     """
-    found: dict[str, Any] = {}
-    for key, value in nested.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = json.dumps(value) if isinstance(value, list) else value
-    return found
+    return {key: json.dumps(value) if isinstance(value, list) else value for key, value in flat(nested).items()}

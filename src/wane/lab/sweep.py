@@ -15,7 +15,7 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, NamedTuple
 
-from wane.lab.config import PLACES, Config, ConfigError, merge, takes_list
+from wane.lab.config import PLACES, Config, ConfigError, flat, merge, nested, takes_list
 from wane.lab.recipes import load_recipe, recipe_settings
 from wane.registry import Registry
 
@@ -62,7 +62,7 @@ def expand(
             if not isinstance(values, list) or not values:
                 raise ConfigError(f"over {key} = {values!r}: give a list of values, such as seed = [0, 1, 2]")
         for chosen in product(*lists.values()):
-            point = tuple(_nested(key, value) for key, value in zip(lists, chosen, strict=True))
+            point = tuple(nested(key, value) for key, value in zip(lists, chosen, strict=True))
             for variant, values in variants[recipe].items():
                 # The data set decides which table of the scale holds, so load_recipe must know it: all as settings.
                 config = load_recipe(recipe, scale=scale, settings=(values, *point, *settings), sweep=True)
@@ -124,7 +124,7 @@ def variant_settings(recipe: str) -> dict[str, dict[str, Any]]:
     >>> variant_settings("ablations")["ER, constant rate"]
     {'learner.decay': 1.0}
     """
-    return {name: dict(_leaves(values)) for name, values in _variants(recipe).items()}
+    return {name: flat(values) for name, values in _variants(recipe).items()}
 
 
 def _variants(recipe: str) -> dict[str, dict[str, Any]]:
@@ -154,7 +154,7 @@ def _chosen(
 
 def _variants_of(pattern: str, settings: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """A variant whose name holds the {key} of a list stands for one variant a value; other lists are values."""
-    leaves = dict(_leaves(settings))
+    leaves = flat(settings)
     keys = {name: _key_of(name, pattern, list(leaves)) for name in _placeholders(pattern)}
     for key, value in leaves.items():
         if isinstance(value, list) and key not in keys.values() and not takes_list(key):
@@ -165,7 +165,7 @@ def _variants_of(pattern: str, settings: dict[str, Any]) -> Iterator[tuple[str, 
     for chosen in product(*lists.values()):
         values = dict(zip(lists, chosen, strict=True))
         said = {name: values[key] for name, key in keys.items()}
-        yield _Name().vformat(pattern, (), said), reduce(merge, (_nested(*item) for item in values.items()), settings)
+        yield _Name().vformat(pattern, (), said), reduce(merge, (nested(*item) for item in values.items()), settings)
 
 
 class _Name(Formatter):
@@ -191,18 +191,3 @@ def _key_of(name: str, pattern: str, keys: list[str]) -> str:
         f"could be {' or '.join(found)}" if found else f"is none of its settings ({', '.join(keys) or 'it has none'})"
     )
     raise ConfigError(f"variant {pattern!r}: {{{name}}} {which}; write the key of a setting that it has")
-
-
-def _leaves(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    nested: dict[str, Any] = value
-    return nested
