@@ -89,11 +89,12 @@ class RunFolder:
 
 
 def find_runs(*paths: Path | str) -> list[RunFolder]:
-    """The runs at or below each path; an error names a path that holds none."""
-    found: list[RunFolder] = []
+    """The runs at or below each path, each once; an error names a path that holds none."""
+    found: dict[Path, RunFolder] = {}
     for path in map(Path, paths):
         below = list_runs(path) if path.exists() else []
         if not below:
             raise ValueError(f"no run at or below {path}: give run folders, or a folder that holds some")
-        found += [RunFolder(p) for p in below]
-    return found
+        for run in below:
+            found.setdefault(run.resolve(), RunFolder(run))  # counted twice, a run would pass for two seeds
+    return list(found.values())
