@@ -83,6 +83,9 @@ def runs(
         table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for run in read_runs(root):
         config, summary = run.config, run.summary
+        if config is None:
+            table.add_row(run.name, "", "", run.status.words(0))
+            continue
         accuracy = summary["metrics"]["accuracy"] if summary else {}
         numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
         state = run.status.words(config.data.tasks * config.learner.epochs)

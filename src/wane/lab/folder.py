@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,7 +62,7 @@ class RunFolder:
         path = self.path / "flow.npz"
         if not path.exists():
             return None
-        with np.load(path, allow_pickle=False) as parts:
+        with _whole(path), np.load(path, allow_pickle=False) as parts:
             return {name: parts[name] for name in parts.files}
 
     @cached_property
@@ -85,7 +87,19 @@ class RunFolder:
         import polars as pl
 
         path = self.path / name
-        return pl.read_parquet(path) if path.exists() else None
+        if not path.exists():
+            return None
+        with _whole(path):
+            return pl.read_parquet(path)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Inside, what goes wrong is the file's fault: Polars, NumPy and zipfile each have errors of their own for that."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{path} is damaged or of something else ({error}): restore it, or delete it") from None
 
 
 def find_runs(*paths: Path | str) -> list[RunFolder]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import wane
 from wane.lab.checkpoint import PREVIOUS, write_atomically
 from wane.lab.config import Config, ConfigError, build_config, differences, read_toml, to_toml
+from wane.lab.settings import naming
+from wane.lab.store import parse_summary
 from wane.lab.sweep import fingerprint
 
 if TYPE_CHECKING:
@@ -164,13 +166,15 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
     path = folder / "summary.json"
     if not path.exists():
         return None
-    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return summary
+    return parse_summary(path.read_bytes(), str(path))
 
 
 def read_config(folder: Path) -> Config:
     """The config of a run folder."""
-    return build_config(read_toml(folder / "config.toml"))
+    path = folder / "config.toml"
+    settings = read_toml(path)
+    with naming(path):
+        return build_config(settings)
 
 
 def list_runs(root: Path) -> list[Path]:

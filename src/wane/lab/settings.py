@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ConfigError", "flat", "merge", "nested", "parse_setting", "read_toml"]
+__all__ = ["ConfigError", "flat", "merge", "naming", "nested", "parse_setting", "read_toml"]
 
 
 class ConfigError(ValueError):
@@ -37,6 +39,15 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"there is no config at {path}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+@contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Inside, a setting that cannot be is said to be in this file."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error}") from None
 
 
 def nested(key: str, value: Any) -> dict[str, Any]:

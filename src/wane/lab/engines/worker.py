@@ -59,10 +59,10 @@ def carry_out(
 
 def failure(folder: Path) -> str | None:
     """The sentence that says why a run failed; None if it did not."""
-    try:
-        return str(json.loads((folder / "failed.json").read_text(encoding="utf-8"))["error"])
-    except FileNotFoundError:
-        return None
+    from wane.lab.store import parse_failure
+
+    path = folder / "failed.json"
+    return parse_failure(path.read_bytes(), str(path)) if path.exists() else None
 
 
 def report_failure(place: str, sentence: str) -> Outcome:
