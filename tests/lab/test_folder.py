@@ -1,7 +1,9 @@
 """Run folders as views find them: each once, and what cannot be read is named."""
 
+import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -84,3 +86,18 @@ def test_a_failure_that_does_not_say_why(tmp_path):
     (run.path / "failed.json").write_bytes(b"")
     assert statuses(tmp_path)["run"].state == "failed"
     assert carry_out(run.config.model_dump(mode="json"), str(run.path)).note.endswith("failed.json does not say why")
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence_in_every_command(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run")
+    real = Path.open
+
+    def read_only(path, mode="r", **options):
+        if "x" in mode:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return real(path, mode, **options)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    said = CliRunner().invoke(app, ["log", str(run.path), "--to", "tensorboard"])
+    assert said.exit_code == 1
+    assert said.output.startswith(f"wane: {run.path / 'lock.1'} could not be written (Read-only file system)")

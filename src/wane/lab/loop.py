@@ -17,6 +17,7 @@ from wane.class_metrics import ClassMetrics
 from wane.lab.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from wane.lab.config import Config
 from wane.lab.devices import ALONE, Team
+from wane.lab.errors import RunError
 from wane.lab.evaluation import record_epoch, record_split
 from wane.lab.progress import Progress
 from wane.lab.state import Position, State, build_state, make_optimiser, use_threads
@@ -39,7 +40,7 @@ from wane.weighting import LossWeights, weight_statistics
 __all__ = ["DivergedError", "train"]
 
 
-class DivergedError(RuntimeError):
+class DivergedError(RunError):
     """The loss became NaN or infinite."""
 
 

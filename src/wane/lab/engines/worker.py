@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from wane.lab.engines import Outcome
+from wane.lab.errors import RunError
 from wane.lab.lock import HeldError, LostError, held
 
 __all__ = ["carry_out", "failure", "report_failure"]
@@ -95,9 +96,7 @@ def _attempt(
 ) -> Outcome:
     from rich.console import Console
 
-    from wane.lab.checkpoint import CheckpointError
     from wane.lab.config import build_config
-    from wane.lab.loop import DivergedError
     from wane.lab.progress import Progress
     from wane.lab.run import OccupiedError, run_held
 
@@ -120,7 +119,7 @@ def _attempt(
             said = " ".join(str(error).split())
             if isinstance(error, OccupiedError):
                 return Outcome("failed", said)  # nothing is written down: what is in the folder did not fail
-            plain = isinstance(error, ValueError | OSError | DivergedError | CheckpointError)
+            plain = isinstance(error, ValueError | OSError | RunError)
             return _write_failure(folder, said if plain and said else f"{type(error).__name__}: {said}")
     return Outcome("done")
 
