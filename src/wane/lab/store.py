@@ -204,14 +204,13 @@ def _statuses(fs: Any, base: str, files: dict[str, dict[str, int]]) -> dict[str,
 
 
 def _owner(fs: Any, place: str, inside: Iterable[str]) -> Owner | None:
-    if not any(name.startswith("lock.") for name in inside):
-        return None
-    if _is_local(fs):
-        return owner(Path(place))
-    from wane.lab.engines.mirror import object_owner
+    if "lock.json" in inside:  # run at a URL, which may be that of a folder here
+        from wane.lab.engines.mirror import object_owner
 
-    found = object_owner(fs, f"{place}/lock.json")
-    return found and found[0]
+        found = object_owner(fs, f"{place}/lock.json")
+        return found and found[0]
+    here = _is_local(fs) and any(name.startswith("lock.") for name in inside)
+    return owner(Path(place)) if here else None
 
 
 @lru_cache(maxsize=10_000)
