@@ -28,6 +28,7 @@ from wane.lab.steps import (
     memory_batches,
     remember,
     score_rows,
+    split_rows,
     task_batches,
     weighted_mean,
 )
@@ -124,7 +125,7 @@ def train_epoch(
     optimiser = with_learning_rate(state, config, epoch)
     rows = task.train if learner.rows == "task" else torch.cat([stream[k].train for k in range(task.index + 1)])
     order = rows[torch.randperm(len(rows), generator=state.generators["order"]).to(device)]
-    parts = torch.split(order, settings.batch_size)
+    parts = split_rows(state, order, settings.batch_size)
     replayed = ClassMetrics(stream.dataset.num_classes, validate=False, sync_on_compute=False).to(device)
     classes = competing_classes(config, stream, task)
     weigh, everything = loss_weights(config)
