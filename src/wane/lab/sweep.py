@@ -155,6 +155,9 @@ def _chosen(
 def _variants_of(pattern: str, settings: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """A variant whose name holds the {key} of a list stands for one variant a value; other lists are values."""
     leaves = flat(settings)
+    if not any(isinstance(value, list) for value in leaves.values()):
+        yield pattern, settings  # a name, as it is: LaTeX has braces too
+        return
     keys = {name: _key_of(name, pattern, list(leaves)) for name in _placeholders(pattern)}
     for key, value in leaves.items():
         if isinstance(value, list) and key not in keys.values() and not takes_list(key):
@@ -187,7 +190,5 @@ def _key_of(name: str, pattern: str, keys: list[str]) -> str:
     found = [key for key in keys if f".{key}".endswith(f".{name}")]
     if len(found) == 1:
         return found[0]
-    which = (
-        f"could be {' or '.join(found)}" if found else f"is none of its settings ({', '.join(keys) or 'it has none'})"
-    )
-    raise ConfigError(f"variant {pattern!r}: {{{name}}} {which}; write the key of a setting that it has")
+    which = f"could be {' or '.join(found)}" if found else f"is none of its settings ({', '.join(keys)})"
+    raise ConfigError(f"variant {pattern!r}: {{{name}}} {which}; write the key of one, or double the braces")
