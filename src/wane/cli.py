@@ -2,7 +2,8 @@
 
 A command is a function with typer's declarations, registered on `app`; it imports what it uses inside itself, so that
 `wane --help` answers at once. What a user can get wrong is raised as a ValueError or OSError with a sentence that says
-what to do; `Commands` prints that sentence and ends with code 2.
+what to do; `Commands` prints that sentence and ends with code 2. So it does with a RunError (a full disk, a loss that
+diverged), with code 1: the command was right.
 """
 
 import errno
@@ -16,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from wane.lab import commands as lab
+from wane.lab.errors import RunError
 from wane.lab.sweep_commands import sweep
 from wane.views import commands as views
 from wane.views.reproduce_command import reproduce
@@ -38,6 +40,9 @@ class Commands(TyperGroup):
                 raise  # the reader of our output went away, as in `wane score ... | head`
             typer.echo(f"wane: {sentence(error)}", err=True)
             raise typer.Exit(2) from error
+        except RunError as error:
+            typer.echo(f"wane: {error}", err=True)
+            raise typer.Exit(1) from error
 
 
 app = typer.Typer(

@@ -4,20 +4,27 @@ import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 __all__ = ["replace_file", "write_page"]
 
 
-def replace_file(path: Path, data: bytes, *, before_replace: Callable[[], None] | None = None) -> None:
+def replace_file(
+    path: Path, data: bytes | Callable[[IO[bytes]], object], *, before_replace: Callable[[], None] | None = None
+) -> None:
     """Push `data` to the disk as a scratch file beside `path`, and put that in its place in one move.
 
+    `data` may be a function that writes to the file it is given: what is large need not be in memory twice.
     `before_replace` is called in between: the last moment at which the old file is still there.
     """
     # a name of its own: another thread, or a process of the same number on another machine, may be at the same file
     scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         with scratch.open("wb") as file:
-            file.write(data)
+            if isinstance(data, bytes):
+                file.write(data)
+            else:
+                data(file)
             file.flush()
             os.fsync(file.fileno())
         if before_replace is not None:

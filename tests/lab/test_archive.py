@@ -1,5 +1,7 @@
 """What is kept of a run is enough for its tables."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
@@ -49,6 +51,40 @@ def test_the_log_of_the_replay_is_kept_to_seven_digits_and_stays_as_it_is(tmp_pa
     kept = find_runs(once.parent)[0].replay
     assert kept["drawn"].to_list() == log["drawn"].to_list()
     np.testing.assert_allclose(kept["probabilities"].to_list(), log["probabilities"].to_list(), rtol=1e-7)
+
+
+def test_different_runs_of_one_name_are_not_written_over_each_other(tmp_path):
+    first, second = (write_run(tmp_path / store / "run", [{"seed": i}]) for i, store in enumerate("ab"))
+    with pytest.raises(ValueError, match=r"a/run and .*b/run are different runs \(seed: 0 -> 1\) of the same name"):
+        archive([first, second], tmp_path / "kept")
+    assert not (tmp_path / "kept").exists()
+    same = write_run(tmp_path / "c" / "run", [{"seed": 0, "device": "cpu"}])
+    assert len(archive([first, same], tmp_path / "kept")) == 1
+
+
+@pytest.mark.parametrize("wanted", ["my-study", "my-study-small", "my-study*"])
+@pytest.mark.parametrize("recipe", ["my-study", "my-study-small"])
+def test_a_recipe_may_have_a_hyphen(recipe, wanted, tmp_path):
+    run = write_run(tmp_path / "run", [{"recipe": recipe}], history=made_history(ROWS))
+    (folder,) = archive([run], tmp_path / "kept", histories=[wanted])
+    assert (folder / "history.parquet").exists() is (wanted != "my-study-small" or recipe == wanted)
+
+
+def test_a_killed_copy_leaves_the_log_of_before(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", [])
+    pl.DataFrame({"probabilities": [[0.5, 0.5]]}).write_parquet(run.path / "replay.parquet")
+    (folder,) = archive([run], tmp_path / "kept")
+    before = (folder / "replay.parquet").read_bytes()
+
+    def half(frame, file):
+        Path(file).write_bytes(b"PAR1") if isinstance(file, str | Path) else file.write(b"PAR1")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", half)
+    with pytest.raises(KeyboardInterrupt):
+        archive([run], tmp_path / "kept")
+    assert (folder / "replay.parquet").read_bytes() == before
+    assert len(list(folder.iterdir())) == 3
 
 
 def test_nothing_done_is_an_error(tmp_path):

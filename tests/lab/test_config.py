@@ -6,6 +6,7 @@ import tomllib
 from typing import Literal, get_args, get_origin
 
 import pytest
+import torch
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
@@ -21,6 +22,7 @@ from wane.lab.config import (
     to_toml,
 )
 from wane.lab.recipes import load_recipe, recipes, scales
+from wane.lab.state import pick_device
 from wane.registry import UnknownNameError
 
 # settings drawn for every field of the config, whatever fields it has
@@ -116,6 +118,27 @@ def test_what_cannot_be_is_named_and_quoted(given, sentence):
     with pytest.raises(ConfigError) as error:
         build_config(given)
     assert str(error.value).startswith(sentence)
+
+
+def test_a_number_can_be_a_text():
+    """The command line reads `--set data.name=2024` as a number."""
+    config = build_config(parse_setting("precision=32"), parse_setting("data.name=2024"))
+    assert (config.precision, config.data.name) == ("32", "2024")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:99", "cuda", "meta", "0"])
+def test_a_device_that_is_not_there(name, monkeypatch):
+    monkeypatch.setattr("torch.accelerator.is_available", lambda: False)
+    with pytest.raises(ConfigError, match=f"device = '{name}' is not on this machine: set it to auto, or one of cpu$"):
+        pick_device(name)
+
+
+def test_the_devices_that_are_there(monkeypatch):
+    for call, value in {"is_available": True, "current_accelerator": torch.device("cuda"), "device_count": 2}.items():
+        monkeypatch.setattr(f"torch.accelerator.{call}", lambda value=value: value)
+    assert [str(pick_device(name)) for name in ("auto", "cpu", "cuda", "cuda:1")] == ["cuda", "cpu", "cuda", "cuda:1"]
+    with pytest.raises(ConfigError, match=r"'cuda:2' is not on this machine: .* cpu, cuda, cuda:0, cuda:1$"):
+        pick_device("cuda:2")
 
 
 def test_a_choice_of_kinds_gives_plain_sentences():

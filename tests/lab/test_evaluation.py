@@ -1,5 +1,7 @@
 """What is recorded, against the same thing computed one sample at a time, or by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -13,6 +15,7 @@ from wane.lab.evaluation import BATCH, evaluate
 from wane.lab.run import reduced, run
 from wane.learners import ER, LEARNERS
 from wane.sample_signals import SIGNALS
+from wane.streams import DataError, Split
 
 ALL = {"record": {"samples": "tasks", "flow": True}}
 
@@ -255,3 +258,22 @@ def test_own_data_is_reduced_as_the_config_says(tmp_path):
     assert torch.bincount(made.holdout.labels).tolist() == [2] * dataset.num_classes
     assert made.image_shape[1:] == made.test.images.shape[2:] == (size, size)
     assert reduced(made, tiny_config(data={"resolution": size})).image_shape == made.image_shape
+
+
+def untested(*classes):
+    """The tiny data set without test images of some classes."""
+    dataset = tiny_dataset()
+    keep = ~torch.isin(dataset.test.labels, torch.tensor(classes))
+    return replace(dataset, test=Split(dataset.test.images[keep], dataset.test.labels[keep]))
+
+
+@pytest.mark.parametrize(("classes", "task"), [((0, 1), 1), ((2, 3), 2)])
+def test_a_task_without_test_images_is_refused_before_anything_is_trained(classes, task, tmp_path):
+    with pytest.raises(DataError, match=rf"task {task} has no test image: .* \({classes[0]}, {classes[1]}\)"):
+        run(tiny_config(), tmp_path, dataset=untested(*classes))
+    assert not (tmp_path / "checkpoint.pt").exists()
+
+
+def test_a_class_without_test_images_is_passed_over(tmp_path):
+    run(tiny_config(**ALL), tmp_path, dataset=untested(0))
+    assert set(pl.read_parquet(tmp_path / "samples.parquet")["class"]) == {1, 2, 3}

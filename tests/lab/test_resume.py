@@ -9,6 +9,7 @@ from lab.tiny_problem import EPOCHS, STEPS, dropout_net, results, stop, tiny_con
 from rich.console import Console
 
 from wane.history import History
+from wane.lab.config import build_config
 from wane.lab.progress import Progress
 from wane.lab.run import run
 
@@ -189,3 +190,17 @@ def test_a_finished_run_is_only_read(tmp_path):
     times = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()}
     assert run(config, tmp_path / "run", dataset=tiny_dataset()) == first
     assert {path.name: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir()} == times
+
+
+def test_a_last_row_alone_joins_the_step_before_where_there_is_batch_norm(tmp_path):
+    """Forty rows a task in steps of 13: the last one has no variance in ResNet's last stage, of one pixel."""
+    model = {"name": "resnet18", "width": 2, "hidden": None}
+    config = tiny_config(learner={"name": "finetune", "batch_size": 13}, model=model)
+    assert run(config, tmp_path / "whole", dataset=tiny_dataset())["steps"] == EPOCHS * 3
+    stop(config, tmp_path / "run", dataset=tiny_dataset(), epochs=4)
+    run(config, tmp_path / "run", dataset=tiny_dataset())
+    assert results(tmp_path / "run") == results(tmp_path / "whole")
+    for other in ({"learner": {"name": "er"}}, {"model": {"name": "mlp", "width": None}}):  # nothing changes for them
+        changed = build_config(config.model_dump(), other)
+        steps = run(changed, tmp_path / next(iter(other)), dataset=tiny_dataset())["steps"]
+        assert steps == EPOCHS * 4

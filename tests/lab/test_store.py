@@ -136,6 +136,16 @@ def test_the_lock_at_a_url(memory_store, monkeypatch):
         assert mirror_module.object_owner(memory_store, "/runs/a/lock.json") is None
 
 
+def test_the_lock_at_the_url_of_a_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror_module, "SETTLE", 0.01)
+    plan = planned(tmp_path)[0]
+    write_config(f"file://{tmp_path}/{plan.name}", to_toml(plan.config))
+    with mirrored(f"file://{tmp_path}/{plan.name}"):
+        for root in (f"file://{tmp_path}", tmp_path):
+            assert statuses(root)[plan.name] == ("running", 0, f"process {os.getpid()} on {os.uname().nodename}")
+    assert statuses(tmp_path)[plan.name].state == "waiting"
+
+
 def test_a_failure_at_a_url(memory_store, tmp_path):
     plan = planned(tmp_path, {"learner": {"lr": 1e30}})[0]
     job = plan_jobs([plan], "memory://runs")[0]

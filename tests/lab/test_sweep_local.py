@@ -24,7 +24,7 @@ ONE_CORE = Options(cpus=1)
 def in_thread(*arguments, **keywords):
     """A sweep that goes on while the test does something to it."""
     ended = {}
-    thread = threading.Thread(target=lambda: ended.update(run_sweep(*arguments, **keywords)))
+    thread = threading.Thread(target=lambda: ended.update(run_sweep(*arguments, **keywords)), daemon=True)
     thread.start()
     return thread, ended
 
@@ -88,6 +88,16 @@ def test_a_killed_worker_is_a_failed_run_which_goes_on_later(number, tmp_path):
     assert "going on after" in (root / runs[0].name / "log.txt").read_text()
     assert not (root / runs[0].name / "failed.json").exists()
     assert all_results(root, runs) == alone(runs, tmp_path / "alone")
+
+
+def test_a_process_that_cannot_be_started_is_a_failed_run_and_not_waited_for(tmp_path, monkeypatch):
+    def refused(process):
+        raise OSError("too many processes")
+
+    monkeypatch.setattr("multiprocessing.process.BaseProcess.start", refused)
+    thread, ended = in_thread(planned(tmp_path, seed=[0]), tmp_path / "runs", options=ONE_CORE)
+    thread.join(30)
+    assert list(ended.values()) == [Outcome("failed", "too many processes")]
 
 
 def test_two_sweeps_of_the_same_runs_share_the_work(tmp_path):

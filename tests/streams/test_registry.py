@@ -180,7 +180,7 @@ def test_tiny_imagenet_works_where_nothing_can_be_written(tiny, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tiny_imagenet, "atomic_write", full)
+    monkeypatch.setattr(tiny_imagenet, "replace_file", full)
     assert len(load(tiny).train) == 36
     assert list(tiny.parent.glob("*.npy")) == []
 

@@ -264,6 +264,13 @@ def test_flow(run):
     assert texts_of(right)[:3] == ["cat", "eel", "<b>"]
 
 
+def test_flow_passes_over_a_class_without_test_images(tmp_path):
+    untested = {**FLOW, "flow": FLOW["flow"].copy()}
+    untested["flow"][:, 1] = np.nan
+    left, _ = flow([write_run(tmp_path / "a", history=made_history(ACCURACY), flow=untested)]).axes
+    assert texts_of(left) == ["10", "20", "70", "90", "5", "5"]
+
+
 def test_what_a_run_lacks_is_said(tmp_path):
     run = write_run(tmp_path / "a", history=made_history(ACCURACY))
     with pytest.raises(ValueError, match=r"a has no flow\.npz: run it with --set record\.flow=true"):

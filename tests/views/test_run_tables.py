@@ -14,10 +14,10 @@ from wane.cli import Commands
 from wane.lab.folder import find_runs
 from wane.lab.sweep import expand, method_title
 from wane.views import commands
+from wane.views.comparable_runs import by_setting
 from wane.views.paper_values import RESULTS, printed
 from wane.views.run_table_formats import FORMATS, legend, to_csv, to_latex, to_markdown, to_text
 from wane.views.run_tables import MEASURES, mean_std, measures, paired, run_table
-from wane.views.settings import by_setting
 
 CONTROL = {"memory": {"draw": "class_uniform"}}
 TREND = {"learner": {"trend": {"signal": "log_tlr"}}}

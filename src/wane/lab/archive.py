@@ -6,9 +6,15 @@ import shutil
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from wane.files import replace_file
+from wane.lab.config import differences
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
+
+if TYPE_CHECKING:
+    import polars
 
 __all__ = ["archive"]
 
@@ -26,30 +32,44 @@ def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] 
     Args:
         runs: from `find_runs`; those that are not done are passed over.
         out: made if it is not there; what is there already is written over.
-        histories: recipes (such as "diagnostics", at any scale), methods (such as "er, class_uniform") or runs by name
-            (such as "cifar100-er-seed*") that keep their history and flow too.
+        histories: recipes (such as "diagnostics", at any scale, or "diagnostics-small"), methods (such as "er,
+            class_uniform") or runs by name (such as "cifar100-er-seed*") that keep their history and flow too.
     """
-    import polars as pl
-
     written = []
-    for run in runs:
-        if run.summary is None:
-            continue
-        recipe = run.config.recipe.rpartition("-")[0] or run.config.recipe
-        known_as = (recipe, method_title(run.config), run.name)
-        detailed = any(fnmatchcase(name, pattern) for name in known_as for pattern in histories)
-        wanted = ALWAYS + (DETAILS if detailed else ())
+    for run in _one_of_each([run for run in runs if run.summary is not None]):
         folder = out / run.name
         folder.mkdir(parents=True, exist_ok=True)
-        for name in wanted:
+        for name in ALWAYS + (DETAILS if _is_wanted(run, histories) else ()):
             if (run.path / name).exists():
                 shutil.copyfile(run.path / name, folder / name)
         if run.replay is not None:
-            # Most of what is kept of a run are the probabilities of its draws: seven digits of them do.
-            run.replay.with_columns(pl.col("probabilities").cast(pl.List(pl.Float32))).write_parquet(
-                folder / "replay.parquet"
-            )
+            _write_replay(folder / "replay.parquet", run.replay)
         written.append(folder)
     if not written:
         raise ValueError(f"none of {len(runs)} runs is done: there is nothing to keep yet")
     return written
+
+
+def _one_of_each(runs: Sequence[RunFolder]) -> list[RunFolder]:
+    """Runs of different stores may have one name; if they are not the same run, one would be lost."""
+    first: dict[str, RunFolder] = {}
+    for run in runs:
+        other = first.setdefault(run.name, run)
+        if changed := differences(other.config, run.config):
+            raise ValueError(f"{other.path} and {run.path} are different runs ({changed[0]}) of the same name: rename "
+                             "one, or keep them in different folders")  # fmt: skip
+    return list(first.values())
+
+
+def _is_wanted(run: RunFolder, patterns: Collection[str]) -> bool:
+    recipe = run.config.recipe  # diagnostics-small; one's own may have a hyphen, and no scale
+    known_as = (recipe, recipe.rpartition("-")[0], method_title(run.config), run.name)
+    return any(fnmatchcase(name, pattern) for name in known_as for pattern in patterns)
+
+
+def _write_replay(path: Path, log: polars.DataFrame) -> None:
+    """Most of what is kept of a run are the probabilities of its draws: seven digits of them do."""
+    import polars as pl
+
+    short = log.with_columns(pl.col("probabilities").cast(pl.List(pl.Float32)))
+    replace_file(path, lambda file: short.write_parquet(file))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from wane.files import replace_file
+from wane.lab.errors import RunError
 
 if TYPE_CHECKING:
     import polars
@@ -23,7 +24,7 @@ __all__ = ["CheckpointError", "add_rows", "load_checkpoint", "save_checkpoint", 
 NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(RunError):
     """A checkpoint, or another file of a run, that cannot be read or written; says what to do."""
 
 

@@ -46,10 +46,6 @@ def run(
     config = load_recipe(recipe, scale=scale, settings=tuple(layers))
     folder = out or Path("runs") / f"{config.recipe}-seed{config.seed}"
 
-    from wane.lab.checkpoint import CheckpointError
-    from wane.lab.devices import TeamError
-    from wane.lab.lock import LostError
-    from wane.lab.loop import DivergedError
     from wane.lab.progress import Progress
     from wane.lab.run import run as run_config
 
@@ -59,9 +55,6 @@ def run(
     except KeyboardInterrupt:
         typer.echo(f"wane: stopped; the same command goes on from the last whole epoch in {folder}", err=True)
         raise typer.Exit(130) from None
-    except (DivergedError, CheckpointError, LostError, TeamError) as error:
-        typer.echo(f"wane: {error}", err=True)
-        raise typer.Exit(1) from None
     _print(summary_table(summary), f"{folder}: done in {summary['seconds']:.0f} s of training and evaluation")
 
 
@@ -83,6 +76,9 @@ def runs(
         table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for run in read_runs(root):
         config, summary = run.config, run.summary
+        if config is None:
+            table.add_row(run.name, "", "", run.status.words(0))
+            continue
         accuracy = summary["metrics"]["accuracy"] if summary else {}
         numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
         state = run.status.words(config.data.tasks * config.learner.epochs)

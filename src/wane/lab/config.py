@@ -5,10 +5,8 @@ Imported by the command line before anything heavy: no torch here.
 
 from __future__ import annotations
 
-import tomllib
 from difflib import get_close_matches
-from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -21,17 +19,20 @@ from pydantic import (
     model_validator,
 )
 
-__all__ = ["Config", "ConfigError", "build_config", "differences", "parse_setting", "read_toml", "to_toml"]
+from wane.lab.settings import ConfigError, flat, merge, nested, parse_setting, read_toml
 
-
-class ConfigError(ValueError):
-    """A setting that cannot be: the message names it, quotes its value, and says what would be right."""
+__all__ = [
+    "PLACES", "Config", "ConfigError", "build_config", "differences", "flat", "merge", "nested", "parse_setting",
+    "read_toml", "takes_list", "to_toml",
+]  # fmt: skip
 
 
 class Section(BaseModel):
     """A part of the config: unknown keys are errors, nothing changes after it was made."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True, coerce_numbers_to_str=True
+    )
 
 
 class Data(Section):
@@ -196,6 +197,11 @@ class Config(Section):
     memory: Memory = Memory()
     record: Record = Record()
 
+    @field_validator("precision", mode="before")
+    @classmethod
+    def _precision_is_text(cls, precision: Any) -> Any:
+        return str(precision) if type(precision) is int else precision  # --set precision=32 is read as a number
+
     @field_validator("devices")
     @classmethod
     def _one_is_the_default(cls, devices: int | None) -> int | None:
@@ -222,45 +228,15 @@ def build_config(*layers: dict[str, Any]) -> Config:
     >>> build_config({"learner": {"learning_rate": 0.1}})
     Traceback (most recent call last):
     ...
-    wane.lab.config.ConfigError: unknown setting learner.learning_rate; known there: name, epochs, batch_size, ...
+    wane.lab.settings.ConfigError: unknown setting learner.learning_rate; known there: name, epochs, batch_size, ...
     """
     merged: dict[str, Any] = {}
     for layer in layers:
-        merged = _merge(merged, layer)
+        merged = merge(merged, layer)
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
         raise ConfigError("; ".join(_sentence(e) for e in error.errors())) from None
-
-
-def parse_setting(text: str) -> dict[str, Any]:
-    """`learner.lr=0.1` as nested settings; the value is TOML, or else a plain string.
-
-    >>> parse_setting("learner.lr=0.1"), parse_setting("data.name=digits")
-    ({'learner': {'lr': 0.1}}, {'data': {'name': 'digits'}})
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not all(part.strip() for part in key.split(".")):
-        raise ConfigError(f"cannot read the setting {text!r}: write it as section.key=value, such as learner.lr=0.1")
-    try:
-        parsed = tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    nested: Any = parsed
-    for part in reversed(key.strip().split(".")):
-        nested = {part: nested}
-    settings: dict[str, Any] = nested
-    return settings
-
-
-def read_toml(path: Path) -> dict[str, Any]:
-    """The settings in a TOML file."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, IsADirectoryError):
-        raise ConfigError(f"there is no config at {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
 
 
 def to_toml(config: Config) -> str:
@@ -270,26 +246,16 @@ def to_toml(config: Config) -> str:
     return tomli_w.dumps(config.model_dump(mode="json", exclude_none=True))
 
 
+#: Names and places: no result depends on them, so the same run may have others.
+PLACES: Any = {"recipe": True, "device": True, "data": {"root"}}
+
+
 def differences(old: Config, new: Config) -> list[str]:
-    """Settings that differ, each as `learner.lr: 0.03 -> 0.1`."""
-    a, b = _flat(old.model_dump()), _flat(new.model_dump())
-    keys = [key for key in {**a, **b} if key != "recipe"]  # of a section that only one of them has, too
+    """Settings that count and differ, each as `learner.lr: 0.03 -> 0.1`; none if it is the same run."""
+    a, b = (flat(config.model_dump(exclude=PLACES)) for config in (old, new))
+    replaced = ("memory.draw", "memory.scope") if old.learner.trend and new.learner.trend else ()
+    keys = [key for key in {**a, **b} if key not in replaced]  # of a section that only one of them has, too
     return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in keys if a.get(key) != b.get(key)]
-
-
-def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
-
-
-def _merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(below)
-    for key, value in above.items():
-        old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
 
 
 def _sentence(error: Any) -> str:
@@ -307,8 +273,26 @@ def _sentence(error: Any) -> str:
 
 
 def _fields_at(where: list[str]) -> list[str]:
-    section: Any = Config
+    return list(_kind_at(where).model_fields)
+
+
+def _kind_at(where: list[str]) -> Any:
+    """The section, or the annotation of the setting, at a place of the config."""
+    kind: Any = Config
     for part in where:
-        kind = section.model_fields[part].annotation
-        section = next((k for k in get_args(kind) if isinstance(k, type) and issubclass(k, Section)), kind)
-    return list(section.model_fields)
+        kind = kind.model_fields[part].annotation
+        kind = next((k for k in get_args(kind) if isinstance(k, type) and issubclass(k, Section)), kind)
+    return kind
+
+
+def takes_list(key: str) -> bool:
+    """Whether a list can be the value of a setting; so it may of one that is not known, which is refused elsewhere.
+
+    >>> takes_list("learner.milestones"), takes_list("learner.trend.window")
+    (True, False)
+    """
+    try:
+        kind = _kind_at(key.split("."))
+    except (KeyError, AttributeError):
+        return True
+    return any(get_origin(k) is tuple for k in (kind, *get_args(kind)))

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor, nn
 
 from wane.lab.config import Config, ConfigError
+from wane.lab.errors import RunError
 from wane.lab.processes import end_with_parent, obituary, start_context, use_environment
 from wane.lab.state import State, pick_device
 from wane.learners import LEARNERS, Batch, Learner, Observed
@@ -36,7 +37,7 @@ __all__ = ["ALONE", "Team", "TeamError", "team_for"]
 PATIENCE = 2.0
 
 
-class TeamError(RuntimeError):
+class TeamError(RunError):
     """Another process of the run failed; says which, and of what."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -60,7 +62,7 @@ class RunFolder:
         path = self.path / "flow.npz"
         if not path.exists():
             return None
-        with np.load(path, allow_pickle=False) as parts:
+        with _whole(path), np.load(path, allow_pickle=False) as parts:
             return {name: parts[name] for name in parts.files}
 
     @cached_property
@@ -85,15 +87,28 @@ class RunFolder:
         import polars as pl
 
         path = self.path / name
-        return pl.read_parquet(path) if path.exists() else None
+        if not path.exists():
+            return None
+        with _whole(path):
+            return pl.read_parquet(path)
+
+
+@contextmanager
+def _whole(path: Path) -> Iterator[None]:
+    """Inside, what goes wrong is the file's fault: Polars, NumPy and zipfile each have errors of their own for that."""
+    try:
+        yield
+    except Exception as error:
+        raise ValueError(f"{path} is damaged or of something else ({error}): restore it, or delete it") from None
 
 
 def find_runs(*paths: Path | str) -> list[RunFolder]:
-    """The runs at or below each path; an error names a path that holds none."""
-    found: list[RunFolder] = []
+    """The runs at or below each path, each once; an error names a path that holds none."""
+    found: dict[Path, RunFolder] = {}
     for path in map(Path, paths):
         below = list_runs(path) if path.exists() else []
         if not below:
             raise ValueError(f"no run at or below {path}: give run folders, or a folder that holds some")
-        found += [RunFolder(p) for p in below]
-    return found
+        for run in below:
+            found.setdefault(run.resolve(), RunFolder(run))  # counted twice, a run would pass for two seeds
+    return list(found.values())

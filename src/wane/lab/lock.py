@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from wane.lab.errors import RunError
+
 __all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "hearing", "held", "is_dead", "owner"]
 
 #: Seconds between signs of life, and without one until the owner is taken for dead (also on a network file system).
@@ -30,7 +32,7 @@ class HeldError(OSError):
     """Someone else is at this run."""
 
 
-class LostError(RuntimeError):
+class LostError(RunError):
     """Someone else took this run over, because this process gave no sign of life for a while."""
 
 

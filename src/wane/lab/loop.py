@@ -17,6 +17,7 @@ from wane.class_metrics import ClassMetrics
 from wane.lab.checkpoint import load_checkpoint, save_checkpoint, write_atomically
 from wane.lab.config import Config
 from wane.lab.devices import ALONE, Team
+from wane.lab.errors import RunError
 from wane.lab.evaluation import record_epoch, record_split
 from wane.lab.progress import Progress
 from wane.lab.state import Position, State, build_state, make_optimiser, use_threads
@@ -27,19 +28,20 @@ from wane.lab.steps import (
     memory_batches,
     remember,
     score_rows,
+    split_rows,
     task_batches,
     weighted_mean,
 )
 from wane.learners import Scene
 from wane.sample_signals import Signals
-from wane.streams import ClassIncremental, Dataset, Task
+from wane.streams import ClassIncremental, DataError, Dataset, Task
 from wane.trend import TrendSampler
 from wane.weighting import LossWeights, weight_statistics
 
 __all__ = ["DivergedError", "train"]
 
 
-class DivergedError(RuntimeError):
+class DivergedError(RunError):
     """The loss became NaN or infinite."""
 
 
@@ -55,6 +57,7 @@ def train(
     """Run the whole stream, or go on with it from the folder's checkpoint; returns the final state."""
     device = team.device(config)
     stream = ClassIncremental(dataset.to(device), config.data.tasks, config.data.class_order, seed=config.seed)
+    check_tests(stream)
     with torch.random.fork_rng(devices=[]), use_threads(config.threads or team.threads):
         torch.manual_seed(config.seed)
         state = build_state(config, stream, model, device)
@@ -85,6 +88,18 @@ def train(
     return state
 
 
+def check_tests(stream: ClassIncremental) -> None:
+    """An error for a task of which nothing could be measured: better now than when it is trained."""
+    for task in stream:
+        if len(task.test) == 0:
+            names = ", ".join(stream.dataset.class_names[c] for c in task.classes[:5])
+            names += ", ..." if len(task.classes) > 5 else ""
+            raise DataError(
+                f"task {task.index + 1} has no test image: add some of its classes ({names}), or set data.tasks or "
+                "data.class_order so that they share a task with classes that have some"
+            )
+
+
 def write_down(state: State, folder: Path) -> None:
     """What a run leaves of an epoch."""
     write_atomically(folder / "history.parquet", state.history.write_parquet)
@@ -110,7 +125,7 @@ def train_epoch(
     optimiser = with_learning_rate(state, config, epoch)
     rows = task.train if learner.rows == "task" else torch.cat([stream[k].train for k in range(task.index + 1)])
     order = rows[torch.randperm(len(rows), generator=state.generators["order"]).to(device)]
-    parts = torch.split(order, settings.batch_size)
+    parts = split_rows(state, order, settings.batch_size)
     replayed = ClassMetrics(stream.dataset.num_classes, validate=False, sync_on_compute=False).to(device)
     classes = competing_classes(config, stream, task)
     weigh, everything = loss_weights(config)

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import wane
 from wane.lab.checkpoint import PREVIOUS, write_atomically
 from wane.lab.config import Config, ConfigError, build_config, differences, read_toml, to_toml
+from wane.lab.settings import naming
+from wane.lab.store import parse_summary
+from wane.lab.sweep import fingerprint
 
 if TYPE_CHECKING:
     from torch import nn
@@ -22,7 +25,11 @@ if TYPE_CHECKING:
     from wane.lab.state import State
     from wane.streams import Dataset
 
-__all__ = ["list_runs", "read_config", "read_summary", "run", "run_held"]
+__all__ = ["OccupiedError", "list_runs", "read_config", "read_summary", "run", "run_held"]
+
+
+class OccupiedError(ConfigError):
+    """The folder is not for this run: it holds another one, or something else."""
 
 
 def run(
@@ -74,7 +81,7 @@ def run_held(
     from wane.lab.loop import train
     from wane.lab.progress import Progress as Shown
 
-    _claim(folder, config)
+    config = _claim(folder, config)
     done = read_summary(folder)
     if done is not None:
         for name in loggers:
@@ -159,13 +166,15 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
     path = folder / "summary.json"
     if not path.exists():
         return None
-    summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return summary
+    return parse_summary(path.read_bytes(), str(path))
 
 
 def read_config(folder: Path) -> Config:
     """The config of a run folder."""
-    return build_config(read_toml(folder / "config.toml"))
+    path = folder / "config.toml"
+    settings = read_toml(path)
+    with naming(path):
+        return build_config(settings)
 
 
 def list_runs(root: Path) -> list[Path]:
@@ -173,23 +182,33 @@ def list_runs(root: Path) -> list[Path]:
     return sorted(path.parent for path in root.rglob("config.toml"))
 
 
-def _claim(folder: Path, config: Config) -> None:
-    """Write the config, or check that the folder holds this run; clear away what a killed attempt left half-written."""
+def _claim(folder: Path, config: Config) -> Config:
+    """Write the config, or check that the folder holds this run; clear away what a killed attempt left half-written.
+
+    Returns what to run: a run that was begun goes on with its own settings, on the device and the data of now.
+    """
     path = folder / "config.toml"
     for scratch in folder.glob(".*.tmp" if path.exists() else ".config.toml.*.tmp"):
         scratch.unlink(missing_ok=True)  # or of another sweep, that has it in its place by now
     if path.exists():
         begun_with = read_config(folder)
-        changed = differences(begun_with, config)
-        if not changed:
-            return
+        same = fingerprint(begun_with) == fingerprint(config)
+        if same:
+            data = begun_with.data.model_copy(update={"root": config.data.root})
+            config = begun_with.model_copy(update={"device": config.device, "data": data})
         # before its first checkpoint a run has nothing to lose, and may be corrected; not so a config written by hand
-        if any(folder.glob("checkpoint*.pt")) or path.read_text(encoding="utf-8") != to_toml(begun_with):
-            raise ConfigError(f"{folder} holds another run ({'; '.join(changed)}): give another --out, or the settings "
-                              "that it was begun with")  # fmt: skip
+        kept = [*folder.glob("checkpoint*.pt"), *folder.glob("summary.json")]
+        fixed = kept or path.read_text(encoding="utf-8") != to_toml(begun_with)
+        if same and (fixed or config == begun_with):
+            return config
+        if fixed:
+            changed = "; ".join(differences(begun_with, config))
+            raise OccupiedError(f"{folder} holds another run ({changed}): give another --out, or the settings that it "
+                                "was begun with")  # fmt: skip
         left = ("samples.parquet", "flow.npz", "recovery.parquet", "logged.*.json", "events.out.tfevents.*")
         for unfinished in [file for pattern in left for file in folder.glob(pattern)]:
             unfinished.unlink()
     elif any(not item.name.startswith(("lock.", "log.txt")) for item in folder.iterdir()):
-        raise ConfigError(f"{folder} is not empty and holds no run: give a new or empty folder as --out")
+        raise OccupiedError(f"{folder} is not empty and holds no run: give a new or empty folder as --out")
     write_atomically(path, lambda file: file.write(to_toml(config).encode()))
+    return config

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from wane.history import Evaluation, History
-from wane.lab.config import Config
+from wane.lab.config import Config, ConfigError
 from wane.lab.replay_log import ReplayLog
 from wane.learners import LEARNERS, Learner
 from wane.memory import Memory
@@ -109,11 +109,19 @@ def make_optimiser(config: Config, learner: Learner) -> torch.optim.Optimizer:
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is the accelerator if there is one."""
-    if name != "auto":
-        return torch.device(name)
+    """The device of that name, if it is there; `auto` is the accelerator, or else the CPU.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    """
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return accelerator or torch.device("cpu")
+    if name == "auto":
+        return accelerator or torch.device("cpu")
+    count = torch.accelerator.device_count() if accelerator else 0
+    known = ["cpu", *([accelerator.type, *(f"{accelerator.type}:{i}" for i in range(count))] if accelerator else [])]
+    if name not in known:
+        raise ConfigError(f"device = {name!r} is not on this machine: set it to auto, or one of {', '.join(known)}")
+    return torch.device(name)
 
 
 @contextmanager

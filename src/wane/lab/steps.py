@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from wane.lab.config import Config
 from wane.lab.state import State
@@ -21,9 +22,23 @@ __all__ = [
     "memory_batches",
     "remember",
     "score_rows",
+    "split_rows",
     "task_batches",
     "weighted_mean",
 ]
+
+
+def split_rows(state: State, order: Tensor, size: int) -> list[Tensor]:
+    """The new rows of each step of an epoch.
+
+    A last row that would be alone, as no replayed ones join it, goes with the step before if there is batch
+    normalisation: a single row may have no variance.
+    """
+    parts = list(torch.split(order, size))
+    alone = len(parts[-1]) == 1 and state.memory is None and 1 < size < len(order)
+    if alone and any(isinstance(module, _BatchNorm) for module in state.learner.modules()):
+        parts[-2:] = [torch.cat(parts[-2:])]
+    return parts
 
 
 def make_batch(

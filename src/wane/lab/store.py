@@ -18,23 +18,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wane.files import replace_file
-from wane.lab.config import Config, ConfigError, build_config
+from wane.lab.config import Config, ConfigError, build_config, flat
 from wane.lab.lock import Owner, owner
+from wane.lab.settings import naming
 
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["Run", "Status", "flat", "load_runs", "read_runs", "statuses", "write_config"]
+__all__ = [
+    "Run",
+    "Status",
+    "cells",
+    "load_runs",
+    "parse_failure",
+    "parse_summary",
+    "read_runs",
+    "statuses",
+    "write_config",
+]
 
 THREADS = 32
 
 
 class Status(NamedTuple):
-    """How far a run is: done, running, failed, stopped (begun, but nobody is at it) or waiting."""
+    """How far a run is: done, running, failed, stopped (begun, but nobody is at it), waiting, or unreadable."""
 
     state: str
     epochs: int = 0  # trained and evaluated; not counted for a run that is done
-    note: str = ""  # who runs it, or why it failed
+    note: str = ""  # who runs it, why it failed, or what cannot be read
 
     def words(self, total: int) -> str:
         """For a table.
@@ -42,8 +53,8 @@ class Status(NamedTuple):
         >>> Status("running", 3, "process 7 on here").words(10), Status("stopped", 3).words(10)
         ('running, 3 of 10 epochs, process 7 on here', 'stopped, 3 of 10 epochs')
         """
-        if self.state == "failed":
-            return f"failed: {self.note}"
+        if self.state in ("failed", "unreadable"):
+            return f"{self.state}: {self.note}"
         epochs = f"{self.epochs} of {total} epochs" if self.state in ("running", "stopped") else ""
         return ", ".join(part for part in (self.state, epochs, self.note) if part)
 
@@ -53,7 +64,7 @@ class Run(NamedTuple):
 
     name: str  # of its folder, below the root
     status: Status
-    config: Config
+    config: Config | None  # None if it cannot be read
     summary: dict[str, Any] | None
 
 
@@ -74,9 +85,11 @@ def load_runs(root: str | Path = "runs") -> polars.DataFrame:
     rows: list[dict[str, Any]] = []
     for run in read_runs(root):
         summary: dict[str, Any] = run.summary or {}
+        title = run.config and method_title(run.config)
+        settings = run.config.model_dump(mode="json") if run.config else {}
         rows.append({
-            "name": run.name, "state": run.status.state, "title": method_title(run.config),
-            **flat(run.config.model_dump(mode="json")), **flat(summary.get("metrics", {})),
+            "name": run.name, "state": run.status.state, "title": title,
+            **cells(settings), **cells(summary.get("metrics", {})),
             **{key: summary[key] for key in ("steps", "seconds") if key in summary},
         })  # fmt: skip
     if not rows:
@@ -86,16 +99,27 @@ def load_runs(root: str | Path = "runs") -> polars.DataFrame:
 
 
 def read_runs(root: str | Path) -> list[Run]:
-    """All runs below a folder or URL, in the order of their names, each with its config, and summary if it is done."""
+    """All runs below a folder or URL, in the order of their names, each with its config, and summary if it is done.
+
+    A run that cannot be read does not hide the others: its status says why.
+    """
     fs, base = _open(root)
     files = _listing(fs, base)
     found = _statuses(fs, base, files)
 
     def read(name: str) -> Run:
         place = f"{base}/{name}" if name else base
-        config = build_config(_toml(fs, f"{place}/config.toml"))
-        summary = json.loads(fs.cat_file(f"{place}/summary.json")) if found[name].state == "done" else None
-        return Run(name or Path(base).name, found[name], config, summary)
+        status, summary = found[name], None
+        config: Config | None = None
+        try:
+            settings = _toml(fs, f"{place}/config.toml")
+            with naming(f"{place}/config.toml"):
+                config = build_config(settings)
+            if status.state == "done":
+                summary = parse_summary(fs.cat_file(f"{place}/summary.json"), f"{place}/summary.json")
+        except ValueError as error:
+            status = Status("unreadable", note=str(error))
+        return Run(name or Path(base).name, status, config, summary)
 
     return _map(read, sorted(found))
 
@@ -164,9 +188,14 @@ def _statuses(fs: Any, base: str, files: dict[str, dict[str, int]]) -> dict[str,
         holder = _owner(fs, place, inside)
         if holder is None and "failed.json" in inside:
             with suppress(FileNotFoundError):  # tried again a moment ago
-                return Status("failed", note=json.loads(fs.cat_file(f"{place}/failed.json"))["error"])
+                return Status("failed", note=parse_failure(fs.cat_file(f"{place}/failed.json"), f"{place}/failed.json"))
         history = "history.parquet"
-        epochs = _epochs(fs, f"{place}/{history}", inside[history]) if history in inside else 0
+        try:
+            epochs = _epochs(fs, f"{place}/{history}", inside[history]) if history in inside else 0
+        except ValueError as error:
+            if holder is None:
+                return Status("unreadable", note=str(error))
+            epochs = 0  # whoever is at it writes it anew
         if holder is not None:
             return Status("running", epochs, str(holder))
         return Status("stopped" if epochs else "waiting", epochs)
@@ -175,14 +204,13 @@ def _statuses(fs: Any, base: str, files: dict[str, dict[str, int]]) -> dict[str,
 
 
 def _owner(fs: Any, place: str, inside: Iterable[str]) -> Owner | None:
-    if not any(name.startswith("lock.") for name in inside):
-        return None
-    if _is_local(fs):
-        return owner(Path(place))
-    from wane.lab.engines.mirror import object_owner
+    if "lock.json" in inside:  # run at a URL, which may be that of a folder here
+        from wane.lab.engines.mirror import object_owner
 
-    found = object_owner(fs, f"{place}/lock.json")
-    return found and found[0]
+        found = object_owner(fs, f"{place}/lock.json")
+        return found and found[0]
+    here = _is_local(fs) and any(name.startswith("lock.") for name in inside)
+    return owner(Path(place)) if here else None
 
 
 @lru_cache(maxsize=10_000)
@@ -190,7 +218,10 @@ def _epochs(fs: Any, path: str, version: int) -> int:
     """Epochs in a history; `version` is there to read it again when it changed."""
     import polars as pl
 
-    table = pl.read_parquet(io.BytesIO(fs.cat_file(path)), columns=["step", "split"])
+    try:
+        table = pl.read_parquet(io.BytesIO(fs.cat_file(path)), columns=["step", "split"])
+    except pl.exceptions.PolarsError as error:
+        raise ValueError(f"{path} is not a whole history ({error}): restore it, or delete it") from None
     return table.filter(pl.col("split") == "test")["step"].n_unique()
 
 
@@ -199,6 +230,29 @@ def _toml(fs: Any, path: str) -> dict[str, Any]:
         return tomllib.loads(fs.cat_file(path).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
+
+
+def parse_summary(data: bytes, path: str) -> dict[str, Any]:
+    """The summary of a run; one that is damaged, or of something else, is an error that names it."""
+    try:
+        summary = json.loads(data)
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}): restore it, or delete it and run the config again") from None
+    if not isinstance(summary, dict) or "class_names" not in summary:
+        raise ValueError(f"{path} is not the summary of a run: restore it, or delete it and run the config again")
+    return summary
+
+
+def parse_failure(data: bytes, path: str) -> str:
+    """Why a run failed, as far as it can be told.
+
+    >>> parse_failure(b'{"error": "no room"}', "failed.json"), parse_failure(b"", "failed.json")
+    ('no room', 'failed.json does not say why')
+    """
+    try:
+        return str(json.loads(data)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"{path} does not say why"
 
 
 def _map(function: Any, items: list[str]) -> list[Any]:
@@ -210,16 +264,10 @@ def _is_local(fs: Any) -> bool:
     return "file" in fs.protocol
 
 
-def flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def cells(nested: dict[str, Any]) -> dict[str, Any]:
     """Settings by dotted name; a list is written as JSON, for a column must be of one kind.
 
-    >>> flat({"seed": 0, "model": {"hidden": [16, 16]}})
+    >>> cells({"seed": 0, "model": {"hidden": [16, 16]}})
     {'seed': 0, 'model.hidden': '[16, 16]'}
     """
-    found: dict[str, Any] = {}
-    for key, value in nested.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[prefix + key] = json.dumps(value) if isinstance(value, list) else value
-    return found
+    return {key: json.dumps(value) if isinstance(value, list) else value for key, value in flat(nested).items()}

@@ -9,11 +9,13 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import product
+from functools import reduce
+from itertools import chain, product
 from pathlib import Path
+from string import Formatter
 from typing import Any, NamedTuple
 
-from wane.lab.config import Config, ConfigError
+from wane.lab.config import PLACES, Config, ConfigError, flat, merge, nested, takes_list
 from wane.lab.recipes import load_recipe, recipe_settings
 from wane.registry import Registry
 
@@ -60,7 +62,7 @@ def expand(
             if not isinstance(values, list) or not values:
                 raise ConfigError(f"over {key} = {values!r}: give a list of values, such as seed = [0, 1, 2]")
         for chosen in product(*lists.values()):
-            point = tuple(_nested(key, value) for key, value in zip(lists, chosen, strict=True))
+            point = tuple(nested(key, value) for key, value in zip(lists, chosen, strict=True))
             for variant, values in variants[recipe].items():
                 # The data set decides which table of the scale holds, so load_recipe must know it: all as settings.
                 config = load_recipe(recipe, scale=scale, settings=(values, *point, *settings), sweep=True)
@@ -76,9 +78,8 @@ def fingerprint(config: Config) -> str:
     >>> fingerprint(a) == fingerprint(b) != fingerprint(build_config({"seed": 1}))
     True
     """
-    left_out: Any = {"recipe": True, "device": True, "data": {"root"}}
     # without what is not set, so that an option added to wane later leaves the names of older runs alone
-    settings = config.model_dump(mode="json", exclude=left_out, exclude_none=True)
+    settings = config.model_dump(mode="json", exclude=PLACES, exclude_none=True)
     if config.learner.trend is not None:  # the trend decides the draw; what it replaces has no effect
         settings["memory"] |= {"draw": "", "scope": ""}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
@@ -123,12 +124,16 @@ def variant_settings(recipe: str) -> dict[str, dict[str, Any]]:
     >>> variant_settings("ablations")["ER, constant rate"]
     {'learner.decay': 1.0}
     """
-    return {name: dict(_leaves(values)) for name, values in _variants(recipe).items()}
+    return {name: flat(values) for name, values in _variants(recipe).items()}
 
 
 def _variants(recipe: str) -> dict[str, dict[str, Any]]:
     described: dict[str, dict[str, Any]] = recipe_settings(recipe).get("variants", {"": {}})
-    return {name: values for pattern, lists in described.items() for name, values in _variants_of(pattern, lists)}
+    found: dict[str, dict[str, Any]] = {}
+    for name, values in chain.from_iterable(_variants_of(*item) for item in described.items()):
+        if found.setdefault(name, values) != values:
+            raise ConfigError(f"two variants of {recipe} are called {name!r}: give them names of their own")
+    return found
 
 
 def _chosen(
@@ -148,38 +153,42 @@ def _chosen(
 
 
 def _variants_of(pattern: str, settings: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """A variant whose settings hold lists stands for one variant a choice, named by the pattern's {key}s."""
-    lists = {key: value for key, value in _leaves(settings) if isinstance(value, list)}
-    if not lists:
-        yield pattern, settings
+    """A variant whose name holds the {key} of a list stands for one variant a value; other lists are values."""
+    leaves = flat(settings)
+    if not any(isinstance(value, list) for value in leaves.values()):
+        yield pattern, settings  # a name, as it is: LaTeX has braces too
         return
+    keys = {name: _key_of(name, pattern, list(leaves)) for name in _placeholders(pattern)}
+    for key, value in leaves.items():
+        if isinstance(value, list) and key not in keys.values() and not takes_list(key):
+            short = key.rpartition(".")[2]
+            raise ConfigError(f"variant {pattern!r} has {key} = {value}: write {{{short}}} in its name for a variant "
+                              "of each value, or give one value")  # fmt: skip
+    lists = {key: leaves[key] if isinstance(leaves[key], list) else [leaves[key]] for key in keys.values()}
     for chosen in product(*lists.values()):
         values = dict(zip(lists, chosen, strict=True))
-        leaves = [_nested(key, values.get(key, value)) for key, value in _leaves(settings)]
-        merged: dict[str, Any] = {}
-        for leaf in leaves:
-            _deep_update(merged, leaf)
-        yield pattern.format(**{key.rsplit(".", 1)[-1]: value for key, value in values.items()}), merged
+        said = {name: values[key] for name, key in keys.items()}
+        yield _Name().vformat(pattern, (), said), reduce(merge, (nested(*item) for item in values.items()), settings)
 
 
-def _leaves(settings: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in settings.items():
-        if isinstance(value, dict):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
+class _Name(Formatter):
+    """Fills placeholders by their whole name, dots included."""
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+        return kwargs[field_name], field_name
 
 
-def _nested(key: str, value: Any) -> dict[str, Any]:
-    for part in reversed(key.split(".")):
-        value = {part: value}
-    nested: dict[str, Any] = value
-    return nested
+def _placeholders(pattern: str) -> list[str]:
+    try:
+        return [name for _, name, _, _ in Formatter().parse(pattern) if name is not None]
+    except ValueError as error:
+        raise ConfigError(f"variant {pattern!r} has a brace alone ({error}): double it, or write {{key}}") from None
 
 
-def _deep_update(target: dict[str, Any], other: dict[str, Any]) -> None:
-    for key, value in other.items():
-        if isinstance(value, dict) and isinstance(target.get(key), dict):
-            _deep_update(target[key], value)
-        else:
-            target[key] = value
+def _key_of(name: str, pattern: str, keys: list[str]) -> str:
+    """The setting that a placeholder stands for: its dotted key, or the end of that."""
+    found = [key for key in keys if f".{key}".endswith(f".{name}")]
+    if len(found) == 1:
+        return found[0]
+    which = f"could be {' or '.join(found)}" if found else f"is none of its settings ({', '.join(keys)})"
+    raise ConfigError(f"variant {pattern!r}: {{{name}}} {which}; write the key of one, or double the braces")

@@ -1,12 +1,9 @@
-"""Image files to uint8 tensors, and files written whole or not at all."""
+"""Image files to uint8 tensors."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 import torch
@@ -69,18 +66,3 @@ def _centre_square(image: Tensor, resolution: int, path: Path) -> Tensor:
         )
     top, left = (height - side) // 2, (width - side) // 2
     return box_filter(image[None, :, top : top + side, left : left + side], resolution)[0]
-
-
-def atomic_write(path: Path, write: Callable[[IO[bytes]], object]) -> None:
-    """Give `write` a scratch file beside `path`, then rename it: at any moment `path` is whole, or absent."""
-    handle, scratch = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())  # or a power cut could leave the new name on an empty file
-        os.chmod(scratch, 0o644)  # scratch files are private; this one is for all who share the folder
-        os.replace(scratch, path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise

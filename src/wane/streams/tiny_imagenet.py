@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wane.files import replace_file
 from wane.streams.dataset import DataError, Split
 from wane.streams.fetch import Archive
-from wane.streams.image_files import atomic_write, decode
+from wane.streams.image_files import decode
 
 TINY_IMAGENET = Archive(
     url="https://cs231n.stanford.edu/tiny-imagenet-200.zip",
@@ -97,7 +98,7 @@ def _images(folder: Path, split: str, files: Sequence[Path], rows: int) -> Tenso
     decoded = decode(files[:rows], title=f"decoding {folder.name}/{split}", size=_SIZE)
     cache = folder.parent / f"{prefix}{rows}-{_fingerprint(files[:rows])}.npy"
     try:
-        atomic_write(cache, lambda stream: np.save(stream, decoded.numpy(), allow_pickle=False))
+        replace_file(cache, lambda stream: np.save(stream, decoded.numpy(), allow_pickle=False))
         for stale in folder.parent.glob(f"{prefix}*-*.npy"):
             if stale != cache:
                 stale.unlink(missing_ok=True)

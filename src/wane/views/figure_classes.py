@@ -134,8 +134,9 @@ def flow(runs: Sequence[RunFolder], *, top: int = 8, takers: int = 3, width: str
 def _draw_flow_by_task(axes: Axes, last: Array, tasks: NDArray[np.int64], learnt: NDArray[np.int64]) -> None:
     own = last.diagonal()
     others = last - np.diag(own)
+    # a class without a test image is NaN
     table = np.array([
-        [own[tasks == row].mean(), *(others[tasks == row][:, tasks == t].sum(1).mean() for t in learnt)]
+        [np.nanmean(own[tasks == row]), *(np.nanmean(others[tasks == row][:, tasks == t].sum(1)) for t in learnt)]
         for row in learnt
     ])  # fmt: skip
     image = _image(axes, 100 * table, cmap=SEQUENTIAL, vmin=0, vmax=100)

@@ -9,9 +9,9 @@ import numpy as np
 
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
+from wane.views.comparable_runs import Setting, by_setting
 from wane.views.figure_style import COLOURS, INK_COLOUR, SOFT_COLOUR, label_ends, new_figure, plain, styled
 from wane.views.run_tables import measures
-from wane.views.settings import Setting, by_setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,9 +10,9 @@ import numpy as np
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
 from wane.sample_signals import SIGNALS
+from wane.views.comparable_runs import Setting, by_setting
 from wane.views.figure_style import COLOURS, SHORT, label_ends, new_figure, plain, styled
 from wane.views.run_tables import MEASURES, mean_std, measures
-from wane.views.settings import Setting, by_setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,6 +15,7 @@ from wane.lab.folder import RunFolder
 from wane.lab.sweep import method_title
 from wane.sample_signals import SIGNALS
 from wane.transfer import average, forgetting, plasticity, retention
+from wane.views.comparable_runs import by_setting
 from wane.views.diagnostics import LEVELS, TOLERANCE, at_level, box, changes, observations, transition_width
 from wane.views.report_findings import (
     Timeline,
@@ -27,7 +28,6 @@ from wane.views.report_findings import (
 )
 from wane.views.report_pack import pack, plain
 from wane.views.run_tables import mean_std
-from wane.views.settings import by_setting
 
 __all__ = ["Method", "conditional", "draw", "flow", "methods", "prepare", "smoothness", "summaries", "summary_rows"]
 

@@ -19,8 +19,8 @@ from wane.lab.recipes import recipe_settings, recipes
 from wane.lab.sweep import expand, method_title, variant_settings
 from wane.registry import Registry
 from wane.transfer import average, forgetting, plasticity, retention
+from wane.views.comparable_runs import Setting, by_setting, protocol
 from wane.views.paper_values import printed
-from wane.views.settings import Setting, by_setting, protocol
 
 __all__ = [
     "BASELINE", "CONTROL", "MEASURES", "Interval", "RunTable", "mean_std", "measures", "paired", "run_table",

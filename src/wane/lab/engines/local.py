@@ -32,9 +32,15 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
         receiver, sender = context.Pipe(duplex=False)
         arguments = (sender, dict(os.environ), job, threads, options.retry_failed)
         process = context.Process(target=_child, args=arguments, name=job.name)
-        running.add(process)
-        process.start()
-        sender.close()  # so that the other end tells when the child's is closed, by whatever
+        running.add(process)  # before it starts, or a sweep that is stopped at this moment would wait for its run
+        try:
+            process.start()
+        except BaseException:
+            running.discard(process)  # nor is one to be waited for that never was
+            receiver.close()
+            raise
+        finally:
+            sender.close()  # so that the other end tells when the child's is closed, by whatever
         try:
             outcome: Outcome = receiver.recv()
         except EOFError:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from wane.lab.engines import Outcome
+from wane.lab.errors import RunError
 from wane.lab.lock import HeldError, LostError, held
 
 __all__ = ["carry_out", "failure", "report_failure"]
@@ -59,10 +60,10 @@ def carry_out(
 
 def failure(folder: Path) -> str | None:
     """The sentence that says why a run failed; None if it did not."""
-    try:
-        return str(json.loads((folder / "failed.json").read_text(encoding="utf-8"))["error"])
-    except FileNotFoundError:
-        return None
+    from wane.lab.store import parse_failure
+
+    path = folder / "failed.json"
+    return parse_failure(path.read_bytes(), str(path)) if path.exists() else None
 
 
 def report_failure(place: str, sentence: str) -> Outcome:
@@ -95,11 +96,9 @@ def _attempt(
 ) -> Outcome:
     from rich.console import Console
 
-    from wane.lab.checkpoint import CheckpointError
     from wane.lab.config import build_config
-    from wane.lab.loop import DivergedError
     from wane.lab.progress import Progress
-    from wane.lab.run import run_held
+    from wane.lab.run import OccupiedError, run_held
 
     if (folder / "summary.json").exists():
         return Outcome("done")
@@ -118,7 +117,9 @@ def _attempt(
         except Exception as error:
             traceback.print_exc(file=log)
             said = " ".join(str(error).split())
-            plain = isinstance(error, ValueError | OSError | DivergedError | CheckpointError)
+            if isinstance(error, OccupiedError):
+                return Outcome("failed", said)  # nothing is written down: what is in the folder did not fail
+            plain = isinstance(error, ValueError | OSError | RunError)
             return _write_failure(folder, said if plain and said else f"{type(error).__name__}: {said}")
     return Outcome("done")
 

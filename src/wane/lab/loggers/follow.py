@@ -19,7 +19,7 @@ from wane.files import replace_file
 from wane.lab.folder import RunFolder
 from wane.lab.loggers import Logger, LoggerError, load_logger
 from wane.lab.loggers.series import series_of, summary_values
-from wane.lab.store import flat
+from wane.lab.store import cells
 
 if TYPE_CHECKING:
     from wane.history import History
@@ -51,7 +51,7 @@ class Follower:
         if self.logger is None:
             settings = RunFolder(self.folder).config.model_dump(mode="json", exclude_none=True)
             with self._guarded():
-                self.logger = self.make(self.folder, flat(settings), id=self.sent.id, step=self.sent.step)
+                self.logger = self.make(self.folder, cells(settings), id=self.sent.id, step=self.sent.step)
                 self._write_down(id=self.logger.id)
         assert self.logger is not None
         return self.logger

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wane.lab.config import Config
+from wane.lab.config import Config, flat
 from wane.lab.folder import RunFolder
 
 __all__ = ["Setting", "by_setting", "protocol"]
@@ -33,7 +33,7 @@ def by_setting(runs: Sequence[RunFolder], *, apart_from: Collection[str] = ()) -
     found = []
     for (data, shared), chosen in groups.items():
         others, own = [dict(p) for d, p in groups if d == data], dict(shared)
-        # a section that is off, such as record.recovery, is one key in one run and several in another
+        # a section that is off is one key in one run and several in another
         apart = [f"{key} {json.loads(own[key])}" for key in own if any(o.get(key) != own[key] for o in others)]
         found.append(Setting(data + (f" ({', '.join(apart)})" if apart else ""), data, chosen))
     return found
@@ -45,12 +45,5 @@ def protocol(config: Config) -> dict[str, str]:
         "recipe": True, "seed": True, "device": True, "data": {"root"}, "learner": {"name", "weights", "trend"},
         "memory": {"draw", "scope"}, "record": {"eval_every", "samples", "flow", "recovery"},
     }  # fmt: skip
-    settings = _flat(config.model_dump(mode="json", exclude=hidden))
+    settings = flat(config.model_dump(mode="json", exclude=hidden))
     return {key: json.dumps(value, sort_keys=True) for key, value in settings.items()}
-
-
-def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for key, value in nested.items():
-        flat |= _flat(value, f"{prefix}{key}.") if isinstance(value, dict) else {prefix + key: value}
-    return flat
