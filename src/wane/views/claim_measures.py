@@ -9,7 +9,7 @@ import polars as pl
 
 from wane.lab.folder import RunFolder
 from wane.sample_signals import SIGNALS
-from wane.views.claims import Measure, Numbers, by_seed_of
+from wane.views.claims import Measure, Numbers, by_seed_of, differences_of
 from wane.views.diagnostics import at_level, box, changes, observations, transition_width
 from wane.views.paper_values import RESULTS
 from wane.views.recovery import WITHIN, correlate, spearman, speeds
@@ -184,8 +184,8 @@ def within(margin: float, measure: str, *pairs: tuple[str, str]) -> Measure:
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
         parts: dict[str, Numbers] = {}
         for one, other in (*pairs, *((b, a) for a, b in pairs)):
-            a, b = by_seed_of(runs, one, measure), by_seed_of(runs, other, measure)
-            parts[f"{one} above {other}"] = {seed: margin - (a[seed] - b[seed]) for seed in a if seed in b}
+            above = differences_of(runs, one, other, measure)
+            parts[f"{one} above {other}"] = {seed: margin - d for seed, d in above.items()}
         return parts
 
     return numbers

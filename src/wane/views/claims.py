@@ -26,6 +26,7 @@ __all__ = [
     "Numbers",
     "better",
     "by_seed_of",
+    "differences_of",
     "has_constant_rate",
     "judge",
     "judged_markdown",
@@ -149,6 +150,12 @@ def by_seed_of(runs: Sequence[RunFolder], method: str, measure: str) -> dict[int
     return found
 
 
+def differences_of(runs: Sequence[RunFolder], one: str, other: str, measure: str) -> dict[int, float]:
+    """How far a method is above another, for the seeds that both have."""
+    a, b = by_seed_of(runs, one, measure), by_seed_of(runs, other, measure)
+    return {seed: a[seed] - b[seed] for seed in a if seed in b}
+
+
 def better(measure: str, *pairs: tuple[str, str]) -> Measure:
     """Each pair's first method beats its second: higher accuracy, or lower forgetting."""
     sign = -1 if measure == "forgetting" else 1
@@ -156,8 +163,8 @@ def better(measure: str, *pairs: tuple[str, str]) -> Measure:
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
         parts: dict[str, Numbers] = {}
         for better, worse in pairs:
-            a, b = by_seed_of(runs, better, measure), by_seed_of(runs, worse, measure)
-            parts[f"{better} against {worse}"] = {seed: sign * (a[seed] - b[seed]) for seed in a if seed in b}
+            differences = differences_of(runs, better, worse, measure)
+            parts[f"{better} against {worse}"] = {seed: sign * d for seed, d in differences.items()}
         return parts
 
     return numbers
