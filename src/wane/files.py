@@ -1,12 +1,21 @@
-"""Writing a file so that it is whole or as it was before, whatever happens meanwhile."""
+"""Writing a file so that it is whole or as it was before, whatever happens meanwhile; and reading it so."""
 
+import io
 import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-__all__ = ["replace_file", "write_page"]
+__all__ = ["read_whole", "replace_file", "write_page"]
+
+
+def read_whole(path: Path) -> io.BytesIO:
+    """A file as it is at this moment, for readers that open a path more than once.
+
+    Polars does: it would take the footer of one table and the pages of the next, if a run wrote in between.
+    """
+    return io.BytesIO(path.read_bytes())
 
 
 def replace_file(

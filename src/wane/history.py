@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from wane.files import replace_file
+from wane.files import read_whole, replace_file
 from wane.sample_signals import SIGNALS
 
 if TYPE_CHECKING:
@@ -190,7 +190,8 @@ class History:
         if not Path(path).exists():
             raise FileNotFoundError(f"there is no history at {path}")
         try:
-            frame, metadata = pl.read_parquet(Path(path)), pl.read_parquet_metadata(Path(path))
+            file = read_whole(Path(path))
+            frame, metadata = pl.read_parquet(file), pl.read_parquet_metadata(file)
         except Exception as error:
             raise ValueError(
                 f"{path} is not a whole Parquet file ({error}): write it again with History.write"

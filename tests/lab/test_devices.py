@@ -17,6 +17,7 @@ from lab.tiny_problem import dropout_net, results, stop, tiny_config, tiny_datas
 from typer.testing import CliRunner
 
 from wane.cli import app
+from wane.history import History
 from wane.lab import devices, loop
 from wane.lab.checkpoint import CheckpointError, load_checkpoint
 from wane.lab.config import ConfigError, build_config
@@ -253,7 +254,8 @@ def test_ended_from_outside_nothing_stays_and_the_same_command_goes_on(means, ep
     folder = tmp_path / "cut"
 
     def done():
-        return table(folder).filter(split="test")["step"].n_unique() if (folder / "history.parquet").exists() else 0
+        path = folder / "history.parquet"
+        return History.read(path).frame.filter(split="test")["step"].n_unique() if path.exists() else 0
 
     for wanted in epochs:
         child = begin(folder)

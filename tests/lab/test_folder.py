@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ from typer.testing import CliRunner
 from views.hand_made import made_history, write_run
 
 from wane.cli import app
+from wane.files import replace_file
 from wane.lab.engines.worker import carry_out
-from wane.lab.folder import find_runs
+from wane.lab.folder import RunFolder, find_runs
 from wane.lab.store import load_runs, read_runs, statuses
 
 
@@ -22,6 +24,29 @@ def test_a_run_given_twice_counts_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = find_runs("runs/er0", tmp_path / "runs", "runs", "link")
     assert [str(run.path) for run in found] == ["runs/er0", str(tmp_path / "runs" / "er1")]
+
+
+@pytest.mark.parametrize("part", ["history", "replay"])
+def test_a_table_that_is_replaced_meanwhile_is_read_as_it_was_or_as_it_is(part, tmp_path):
+    """What a report sees of a run that is going on; Polars itself opens a path twice, and mixes two tables."""
+    path, wholes, ended = tmp_path / f"{part}.parquet", [], threading.Event()
+    for epochs in (1, 60):
+        made_history([[0.5, 0.25, 0.5, 0.75]] * epochs).write(path)
+        wholes.append(path.read_bytes())
+
+    def write():
+        while not ended.is_set():
+            for whole in wholes:
+                replace_file(path, whole)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = {len(getattr(RunFolder(tmp_path), part)) for _ in range(500)}
+    finally:
+        ended.set()
+        writer.join()
+    assert seen == {8, 480}  # two splits, four classes
 
 
 #: What may lie in a store beside whole runs: the file, what is in it, and what is then said of it.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wane.files import read_whole
 from wane.lab.config import Config
 from wane.lab.run import list_runs, read_config, read_summary
 
@@ -90,7 +91,7 @@ class RunFolder:
         if not path.exists():
             return None
         with _whole(path):
-            return pl.read_parquet(path)
+            return pl.read_parquet(read_whole(path))
 
 
 @contextmanager
