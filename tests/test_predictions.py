@@ -196,7 +196,7 @@ BAD_FILES = {
     "folder": (lambda d: (d / "x.csv").mkdir() or d / "x.csv", "is not a file"),
     "suffix": (
         lambda d: d / "p.xlsx",
-        r"is an unknown kind of file '\.xlsx'; Known: \.npz, \.parquet, \.csv, \.pt, \.pth",
+        r"is an unknown kind of file '\.xlsx'\. Known: \.npz, \.parquet, \.csv, \.pt, \.pth",
     ),
     "no suffix": (lambda d: d / "preds", "unknown kind of file ''"),
     "array suffix": (lambda d: d / "p.npy", r"'\.npy'; did you mean '\.npz'\?"),

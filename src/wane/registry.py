@@ -32,5 +32,5 @@ class Registry(dict[str, Row]):
 
     def __missing__(self, name: str) -> Row:
         near = get_close_matches(str(name), self, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise UnknownNameError(f"unknown {self.kind} {name!r}; {hint}Known: {', '.join(self)}")
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        raise UnknownNameError(f"unknown {self.kind} {name!r}{hint} Known: {', '.join(self)}")

@@ -308,6 +308,8 @@ def test_a_sweep_of_chosen_variants_only():
     assert {run.name for run in some} <= {run.name for run in expand("table2", scale="small")}
     with pytest.raises(ValueError, match="unknown variant of table2 'LogTLR'; did you mean 'Log-TLR'"):
         expand("table2", only=["LogTLR"])
+    with pytest.raises(ConfigError, match="diagnostics has no variants, so none is called 'ER': leave --variant out"):
+        expand("diagnostics", only=["ER"])
 
 
 def test_a_sweep_of_several_recipes_does_what_they_share_once():

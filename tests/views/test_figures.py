@@ -337,7 +337,7 @@ def test_settings_of_matplotlib_are_neither_used_nor_changed(run):
     assert to_hex(figure.axes[0].get_facecolor()) == "#ffffff"
     assert figure.get_size_inches()[0] == 3.4
     assert trajectories([run], width="page").get_size_inches()[0] == 7
-    with pytest.raises(ValueError, match="unknown width 'wide'; Known: column, page"):
+    with pytest.raises(ValueError, match=r"unknown width 'wide'\. Known: column, page"):
         trajectories([run], width="wide")
 
 

@@ -253,12 +253,14 @@ def test_fifty_runs_are_small_and_quick(open_page, tmp_path):
         (copy / "config.toml").write_text(to_toml(one.config.model_copy(update={"seed": seed, "learner": learner})))
     path = write_report(find_runs(tmp_path / "runs"), tmp_path / "report.html")
     assert path.stat().st_size < 8_000_000
-    seconds = []
-    for _ in range(3):  # the quickest counts: the machine may have other work
+    alone = write_report([one], tmp_path / "alone.html")
+    seconds = {alone: [], path: []}
+    for _, each in product(range(3), seconds):  # in turns, and the quickest counts: the machine may have other work
         start = time.perf_counter()
-        page = open_page(path)
-        seconds.append(time.perf_counter() - start)
-    print(f"50 runs: {path.stat().st_size / 1e6:.2f} MB, {min(seconds):.2f} s")
-    assert min(seconds) < 2
+        page = open_page(each)
+        seconds[each].append(time.perf_counter() - start)
+    least, most = min(seconds[alone]), min(seconds[path])
+    print(f"50 runs: {path.stat().st_size / 1e6:.2f} MB, {most:.2f} s; one run: {least:.2f} s")
+    assert most < 2.5 * least
     assert page.locator("#run option").count() == 50
     assert "To keep this page small" in page.inner_text("#summary")

@@ -304,7 +304,7 @@ def test_the_command(runs, tmp_path):
     assert "note: half is not done" in listed.stderr
     wrong = command("table", "auto", tmp_path, "--format", "html")
     assert wrong.exit_code == 2
-    assert "unknown format 'html'; Known: text, markdown, latex, csv" in wrong.stderr
+    assert "unknown format 'html'. Known: text, markdown, latex, csv" in wrong.stderr
 
 
 def test_summary_is_enough(tmp_path):

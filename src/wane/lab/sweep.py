@@ -142,10 +142,12 @@ def _chosen(
     """Those of the variants of each recipe that a pattern names; every pattern has to name one."""
     if not only:
         return variants
-    known = Registry(f"variant of {' or '.join(variants)}", {name: () for rows in variants.values() for name in rows})
+    where, names = " or ".join(variants), {name: () for rows in variants.values() for name in rows}
     for pattern in only:
-        if not any(fnmatchcase(name, pattern) for name in known):
-            known[pattern]  # says what there is
+        if not any(fnmatchcase(name, pattern) for name in names):
+            if not any(names):
+                raise ConfigError(f"{where} has no variants, so none is called {pattern!r}: leave --variant out")
+            Registry(f"variant of {where}", names)[pattern]  # says what there is
     return {
         recipe: {name: row for name, row in rows.items() if any(fnmatchcase(name, pattern) for pattern in only)}
         for recipe, rows in variants.items()

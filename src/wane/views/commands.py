@@ -63,7 +63,7 @@ def figure(
     made = draw_figure(
         name, choose(find_runs(*runs), method), signals=tuple(signal) if signal else None, boundary=boundary,
         task=task, around=around, levels=tuple(level) if level else None, tolerance=tolerance, classes=classes,
-        measure=measure, definition=forgetting, top=top, takers=takers, within=within, width=width,
+        measure=measure, forgetting=forgetting, top=top, takers=takers, within=within, width=width,
     )  # fmt: skip
     save_figure(made, out)
     typer.echo(f"wrote {out}", err=True)

@@ -32,7 +32,7 @@ def windows(
     *,
     signals: Sequence[str] = (),
     measure: str = "accuracy",
-    definition: str = "peak",
+    forgetting: str = "peak",
     width: str = "column",
 ) -> Figure:
     """A summary at the end of the run against the window of the trend: a line a signal, controls as horizontal bands.
@@ -44,7 +44,7 @@ def windows(
         runs: with a trend, at several windows, and without one: the controls. Others are left out.
         signals: which; default: all that there are.
         measure: accuracy, forgetting, retention or plasticity.
-        definition: of forgetting: peak, past_peak or first.
+        forgetting: its definition: peak, past_peak or first.
         width: column or page.
     """
     if measure not in MEASURES:
@@ -52,7 +52,7 @@ def windows(
     wanted = [SIGNALS[name].name for name in signals]
     found = []
     for setting in by_setting(runs):
-        lines, controls = _summaries(setting, wanted, measure, definition)
+        lines, controls = _summaries(setting, wanted, measure, forgetting)
         if lines:
             found.append((setting, lines, controls))
     compared = [entry for entry in found if len({w for by_window in entry[1].values() for w in by_window}) > 1]
@@ -83,13 +83,13 @@ Key = tuple[str, str]  # the signal, and what else is different about the trend
 
 
 def _summaries(
-    setting: Setting, wanted: Sequence[str], measure: str, definition: str
+    setting: Setting, wanted: Sequence[str], measure: str, forgetting: str
 ) -> tuple[dict[Key, dict[int, dict[int, float]]], dict[str, dict[int, float]]]:
     """(signal, rest) to window to seed to value, and for the controls: title to seed to value."""
     lines: dict[Key, dict[int, dict[int, float]]] = {}
     controls: dict[str, dict[int, float]] = {}
     for run in setting.runs:
-        values, learner, seed = measures(run, definition), run.config.learner, run.config.seed
+        values, learner, seed = measures(run, forgetting), run.config.learner, run.config.seed
         if values is None or learner.weights is not None:
             continue
         if learner.trend is None:

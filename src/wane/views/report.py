@@ -1,4 +1,4 @@
-"""The report: one page that stands alone and shows what accuracy hid in some runs. Its charts are in `report.js`."""
+"""The report: one page that stands alone and shows what accuracy hid in some runs. See `templates/report_scripts`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ __all__ = ["report_page", "write_report"]
 
 #: The embedded data of all runs together; with the chart library and the rest of the page, 8 MB are not reached.
 MOST_BYTES = 6_500_000
+#: What draws the charts, one script in the page: from `base`, which all stand on, to `page`, which begins.
+SCRIPTS = ("base", "trajectories", "heat_maps", "distributions", "flow_and_draw", "tables", "page")
 #: Up to so many runs, the summary has a row for each; above, a row for each method.
 FEW_RUNS = 6
 
@@ -53,7 +55,8 @@ def report_page(runs: Sequence[RunFolder], *, title: str | None = None, most_byt
         },
         "tasks": TASKS, "sequential": SEQUENTIAL, "runs": prepared,
     }  # fmt: skip
-    scripts = [*(_vendored(name) for name in ("d3.min.js", "plot.umd.min.js")), _template("report.js")]
+    charts = "\n".join(_template(f"report_scripts/{name}.js") for name in SCRIPTS)
+    scripts = [*(_vendored(name) for name in ("d3.min.js", "plot.umd.min.js")), charts]
     return page_templates().get_template("report.html").render(
         title=title or _title(runs, groups), runs=prepared, groups=groups, left_out=left_out, measures=list(MEASURES),
         first=prepared[0], signals=SIGNALS, light=LIGHT, dark=DARK, by_run=len(runs) <= FEW_RUNS,

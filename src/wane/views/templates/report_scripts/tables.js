@@ -1,0 +1,60 @@
+// The lists of classes, and the summary of all runs.
+
+const LISTS = {
+  risk: {
+    empty: "No class declines steadily while its accuracy holds.",
+    columns: { "accuracy": (r) => percent(r.accuracy), "should be below": (r) => percent(Math.max(0, r.falls_below)), "by epoch": (r) => String(r.expected_epoch),
+      "+ctl per epoch": (r) => number(r.ctl_slope).replace("-", "−"), "+nkl per epoch": (r) => number(r.nkl_slope).replace("-", "−") },
+  },
+  decline: {
+    empty: "No class of an earlier task kept its accuracy while its signals fell.",
+    columns: { "accuracy": (r) => `${percent(r.accuracy[0])} → ${percent(r.accuracy[1])}`, "mean change": (r) => number(r.drift).replace("-", "−"),
+      "+ctl": (r) => `${number(r.ctl[0], 2)} → ${number(r.ctl[1], 2)}`, "+nkl": (r) => `${number(r.nkl[0], 2)} → ${number(r.nkl[1], 2)}`,
+      "+log_tlr": (r) => `${number(r.log_tlr[0], 2)} → ${number(r.log_tlr[1], 2)}` },
+  },
+  near: {
+    empty: "No class is at 0 %.",
+    columns: { "rank": (r) => number(r.rank, 1), "cm": (r) => number(r.cm, 2), "+log_tlr": (r) => number(r.log_tlr, 2), "ctl": (r) => number(r.ctl, 3), "+nkl": (r) => number(r.nkl, 2) },
+  },
+};
+const SHORT = 10;
+
+/** A column whose name starts with + is left out on a phone. */
+function drawList(name, all = false) {
+  const where = $(`[data-list="${name}"]`);
+  const { empty, columns } = LISTS[name];
+  const rows = run[name] ?? [];
+  $(`#h-${name} [data-count]`).textContent = rows.length || "";
+  if (name === "risk") $("#risk-check").textContent = run.check ?? "";
+  if (!rows.length) return say(where, empty);
+  const heads = Object.keys(columns);
+  const kind = (head) => (head.startsWith("+") ? "num extra" : "num");
+  const head = element("tr", {}, element("th", { scope: "col" }, "class"), ...heads.map((h) => element("th", { scope: "col", class: kind(h) }, h.replace("+", ""))));
+  const body = (all ? rows : rows.slice(0, SHORT)).map((row) => {
+    const open = element("button", { type: "button", class: "link", onclick: () => showClass(row.class) }, className(row.class));
+    const about = element("span", { class: "n" }, `task ${(row.task ?? row.class_task) + 1}`);
+    return element("tr", {}, element("th", { scope: "row" }, open, about), ...heads.map((h) => element("td", { class: kind(h) }, columns[h](row))));
+  });
+  const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
+  where.replaceChildren(element("div", { class: "scroll", role: "region", tabindex: "0", "aria-labelledby": `h-${name}` }, table));
+  if (!all && rows.length > SHORT)
+    where.append(element("p", { class: "foot" }, element("button", { type: "button", class: "link", onclick: () => drawList(name, true) }, `Show all ${rows.length}`)));
+}
+
+function drawSummary() {
+  const signal = $("#summary-signal").value;
+  const percents = signal === "accuracy";
+  const text = ([mean, std, n], several) => {
+    if (mean === null) return ["–"];
+    const shape = (x) => (percents ? (100 * x).toFixed(1) : x.toFixed(3));
+    return [shape(mean), " ", element("small", {}, std === null ? several ? `(${n})` : "" : `± ${shape(std)} (${n})`)];
+  };
+  for (const table of document.querySelectorAll("#summary table")) {
+    const several = table.querySelector("th").textContent === "method";
+    const rows = data.summary[signal][several ? "methods" : "runs"];
+    const names = [...table.querySelectorAll("thead th")].slice(1).map((th) => th.textContent);
+    [...table.tBodies[0].rows].forEach((tr, i) => names.forEach((name, j) => tr.cells[j + 1].replaceChildren(...text(rows[i][name], several))));
+  }
+  $("#summary .what").textContent = (percents ? "Accuracy in percent" : `${byName.get(signal).title}`) +
+    " at the ends of tasks. Average: all tasks at the end. Forgetting: peak minus end, mean over old tasks. Retention: what old tasks still have. Plasticity: each task right after it was learnt.";
+}
