@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from wane.files import read_whole
 from wane.registry import Registry
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def _read_torch(path: Path) -> Found:
 def _read_table(path: Path) -> Found:
     import polars as pl
 
-    csv = path.suffix.lower() == ".csv"
-    frame = pl.read_csv(path, infer_schema_length=None, glob=False) if csv else pl.read_parquet(path, glob=False)
+    file, csv = read_whole(path), path.suffix.lower() == ".csv"
+    frame = pl.read_csv(file, infer_schema_length=None) if csv else pl.read_parquet(file)
     if not len(frame):
         raise PredictionsError("has no rows: save at least one sample")
     found: Found = {name: _column(frame[name]) if name in _KNOWN else None for name in frame.columns}

@@ -87,6 +87,20 @@ def test_a_killed_copy_leaves_the_log_of_before(tmp_path, monkeypatch):
     assert len(list(folder.iterdir())) == 3
 
 
+def test_a_copy_has_its_summary_when_it_is_whole(tmp_path, monkeypatch):
+    run = write_run(tmp_path / "run", [], history=made_history(ROWS))
+
+    def stopped_at_the_history(path, data):
+        if path.name == "history.parquet":
+            raise KeyboardInterrupt
+        path.write_bytes(data)
+
+    monkeypatch.setattr("wane.lab.archive.replace_file", stopped_at_the_history)
+    with pytest.raises(KeyboardInterrupt):
+        archive([run], tmp_path / "kept", histories=["*"])
+    assert [path.name for path in (tmp_path / "kept" / "run").iterdir()] == ["config.toml"]
+
+
 def test_nothing_done_is_an_error(tmp_path):
     run = write_run(tmp_path / "run", [], history=made_history(ROWS))
     (run.path / "summary.json").unlink()

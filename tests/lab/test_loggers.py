@@ -21,6 +21,7 @@ import wane.lab.loggers.follow as follow
 from wane.cli import app
 from wane.lab.engines import Outcome
 from wane.lab.engines.worker import carry_out
+from wane.lab.lock import held
 from wane.lab.loggers import LOGGERS
 from wane.lab.loggers.follow import send_run
 from wane.lab.progress import Progress
@@ -180,6 +181,17 @@ def test_a_run_that_is_not_done_is_not_sent(tmp_path):
     done = CliRunner().invoke(app, ["log", str(tmp_path), "--to", "tensorboard"])
     assert (done.exit_code, done.stderr) == (0, f"{tmp_path / 'run'} is left out: it is not done\n")
     assert not list(tmp_path.glob("run/events*"))
+
+
+def test_a_run_that_someone_is_at_is_left_out_and_the_next_is_sent(tmp_path):
+    for name in ("a", "b"):
+        run(CONFIG, tmp_path / name, dataset=DATA)
+    with held(tmp_path / "a"):
+        done = CliRunner().invoke(app, ["log", str(tmp_path), "--to", "tensorboard"])
+    assert done.exit_code == 0
+    assert f"{tmp_path / 'a'} is left out: {tmp_path / 'a'} is being run by process" in done.stderr
+    assert not list(tmp_path.glob("a/events*"))
+    assert list(tmp_path.glob("b/events*"))
 
 
 def test_all_figures_of_a_run(tmp_path, monkeypatch):

@@ -12,8 +12,10 @@ import pytest
 import torch
 from lab.tiny_problem import damaged, results, saved_tensor_bytes, stop, tiny_config, tiny_dataset
 
+from wane.lab import evaluation
 from wane.lab.checkpoint import CheckpointError, load_checkpoint, save_checkpoint, write_atomically
 from wane.lab.config import ConfigError
+from wane.lab.lock import LostError
 from wane.lab.loop import DivergedError
 from wane.lab.run import list_runs, read_config, run
 
@@ -281,6 +283,45 @@ def test_scratch_files_of_killed_attempts_neither_block_nor_pile_up(tmp_path, un
     (folder / ".history.parquet.125.tmp").write_bytes(b"PAR1")
     assert go_on(folder) == uninterrupted
     assert not list(folder.glob(".*"))
+
+
+def test_a_run_that_is_done_is_only_read(tmp_path):
+    """Whoever finished it may still be writing down what a logger took; and a second starter of a new run its lock."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / ".lock.123.4.tmp").touch()
+    summary = run(CONFIG, folder, dataset=tiny_dataset())
+    (folder / ".logged.tensorboard.json.123.tmp").touch()
+    assert run(CONFIG, folder) == summary
+    assert (folder / ".logged.tensorboard.json.123.tmp").exists()
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_who_wakes_up_to_find_the_run_taken_over_writes_nothing(finished, stopped, uninterrupted, monkeypatch):
+    """Suspended in the evaluation of the last epoch, which has samples and flow to write as well."""
+    record_split, before = evaluation.record_split, {}
+
+    def suspended(state, *args, **options):
+        evaluated = record_split(state, *args, **options)
+        if state.position.step == 24:
+            for path in stopped.glob("lock.*"):
+                path.unlink()
+            other = {"host": "elsewhere", "pid": 1}
+            (stopped / ("summary.json" if finished else "lock.9")).write_text(json.dumps(other))
+            before.update({path.name: path.read_bytes() for path in stopped.iterdir()})
+        return evaluated
+
+    with monkeypatch.context() as patch:
+        patch.setattr(evaluation, "record_split", suspended)
+        with pytest.raises(LostError, match=r"was taken over by (another process|process 1 on elsewhere)"):
+            run(CONFIG, stopped, dataset=tiny_dataset())
+    assert {path.name: path.read_bytes() for path in stopped.iterdir()} == before
+    (stopped / ("summary.json" if finished else "lock.9")).unlink()
+    assert go_on(stopped) == uninterrupted
+
+
+def test_a_name_with_brackets_is_a_name(tmp_path, uninterrupted):
+    assert go_on(tmp_path / "run[1]") == uninterrupted
 
 
 def test_a_folder_named_as_a_data_set_does_not_hide_it(tmp_path, monkeypatch):

@@ -17,12 +17,13 @@ from lab.sweep_problem import LONG, all_results, alone, planned
 from lab.tiny_problem import results
 
 import wane.lab.engines.mirror as mirror_module
+import wane.lab.store as store_module
 from wane.files import replace_file
 from wane.lab.config import ConfigError, to_toml
 from wane.lab.engines import Options, Outcome
 from wane.lab.engines.mirror import mirrored
 from wane.lab.engines.worker import carry_out, report_failure
-from wane.lab.lock import HeldError, held
+from wane.lab.lock import HeldError, LostError, held
 from wane.lab.store import load_runs, read_runs, statuses, write_config
 from wane.lab.sweep_run import plan_jobs, run_sweep
 
@@ -144,6 +145,44 @@ def test_the_lock_at_the_url_of_a_folder(tmp_path, monkeypatch):
         for root in (f"file://{tmp_path}", tmp_path):
             assert statuses(root)[plan.name] == ("running", 0, f"process {os.getpid()} on {os.uname().nodename}")
     assert statuses(tmp_path)[plan.name].state == "waiting"
+
+
+def test_a_folder_given_as_a_url_is_the_folder(tmp_path, monkeypatch):
+    """Files there are replaced in one move, and its lock is one that the system grants; a mirror could do neither."""
+    plan = planned(tmp_path)[0]
+    monkeypatch.chdir(tmp_path)
+    assert {plan_jobs([plan], root)[0].place for root in (f"file://{tmp_path}/", tmp_path, ".")} == {
+        f"{tmp_path}/{plan.name}"
+    }
+
+
+def test_a_run_that_is_moved_away_meanwhile_hides_no_other(store, monkeypatch):
+    root, runs = store
+    listing = store_module._listing
+    gone = {"config.toml": 0, "history.parquet": 1}
+    monkeypatch.setattr(store_module, "_listing", lambda *args: {**listing(*args), "gone": gone})
+    states = {run.name: run.status for run in read_runs(root)}
+    assert states["gone"].state == statuses(root)["gone"].state == "unreadable"
+    assert "gone" in states["gone"].note
+    assert [states[plan.name].state for plan in runs] == ["done", "done", "failed", "waiting"]
+
+
+def test_who_wakes_up_after_another_has_finished_copies_nothing_over_it(memory_store, monkeypatch):
+    monkeypatch.setattr(mirror_module, "SETTLE", 0.01)
+
+    def wake_up():
+        with mirrored("memory://runs/a") as (folder, push):
+            (folder / "history.parquet").write_text("half")
+            memory_store.rm_file("/runs/a/lock.json")  # whoever took over has finished, and is gone
+            for name in ("history.parquet", "summary.json"):
+                memory_store.pipe_file(f"/runs/a/{name}", b"whole")
+            push(always=True)
+            time.sleep(60)  # interrupted at once
+
+    with pytest.raises(LostError, match="memory://runs/a was taken over"):
+        wake_up()
+    assert memory_store.cat_file("/runs/a/history.parquet") == b"whole"
+    assert sorted(memory_store.ls("/runs/a", detail=False)) == ["/runs/a/history.parquet", "/runs/a/summary.json"]
 
 
 def test_a_failure_at_a_url(memory_store, tmp_path):

@@ -104,7 +104,7 @@ def results(folder):
     found = {"history": (folder / "history.parquet").read_bytes(), "summary": summary}
     for name in ("samples", "recovery"):
         if (folder / f"{name}.parquet").exists():
-            found[name] = pl.read_parquet(folder / f"{name}.parquet").serialize(format="json")
+            found[name] = pl.read_parquet(folder / f"{name}.parquet", glob=False).serialize(format="json")
     if (folder / "flow.npz").exists():
         with np.load(folder / "flow.npz") as flow:
             found["flow"] = {name: flow[name].tobytes() for name in flow.files}

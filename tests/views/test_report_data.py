@@ -170,6 +170,22 @@ def test_flow_and_draw(tmp_path):
     assert np.allclose(unpack(draw(run, t)["share"]), drawn / drawn.sum(1, keepdims=True), atol=0.6e-4)
 
 
+def test_what_is_ahead_of_the_history_is_not_shown(tmp_path):
+    """Beside a run that is going on: it writes the flow of a task, then the history, then the log of the replay."""
+    whole, early = make_run(tmp_path / "whole"), make_run(tmp_path / "early", stop=3, finished=False)
+    for name in ("flow.npz", "replay.parquet"):
+        (early.path / name).write_bytes((whole.path / name).read_bytes())
+    parts = dict(whole.flow, step=np.array([30, 60]))
+    np.savez(early.path / "flow.npz", **parts)
+    t = timeline(early.history)
+    got = flow(early, t)
+    assert got["after"].tolist() == [0]
+    assert np.allclose(got["own"][0], np.diag(parts["flow"][0])[:2])
+    assert draw(early, t)["task"] == [0, 0, 0]
+    np.savez(early.path / "flow.npz", **dict(parts, step=np.array([40, 60])))
+    assert flow(RunFolder(early.path), t) is None
+
+
 def test_methods_and_their_mean(tmp_path):
     runs = [make_run(tmp_path / f"er{s}", seed=s) for s in range(3)]
     runs += [make_run(tmp_path / "cu", memory={"draw": "class_uniform"})]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,8 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["archive"]
 
-#: Of every run, beside what it replayed: what it was and how it ended. A few kilobytes.
-ALWAYS = ("config.toml", "summary.json", "recovery.parquet")
+#: Of every run, beside its summary and what it replayed. A few kilobytes.
+ALWAYS = ("config.toml", "recovery.parquet")
 #: Of the runs that are to be looked at epoch by epoch.
 DETAILS = ("history.parquet", "flow.npz")
 
@@ -39,11 +38,12 @@ def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] 
     for run in _one_of_each([run for run in runs if run.summary is not None]):
         folder = out / run.name
         folder.mkdir(parents=True, exist_ok=True)
-        for name in ALWAYS + (DETAILS if _is_wanted(run, histories) else ()):
-            if (run.path / name).exists():
-                shutil.copyfile(run.path / name, folder / name)
         if run.replay is not None:
             _write_replay(folder / "replay.parquet", run.replay)
+        # the summary comes last: with it the copy is whole
+        for name in (*ALWAYS, *(DETAILS if _is_wanted(run, histories) else ()), "summary.json"):
+            if (run.path / name).exists():
+                replace_file(folder / name, (run.path / name).read_bytes())
         written.append(folder)
     if not written:
         raise ValueError(f"none of {len(runs)} runs is done: there is nothing to keep yet")

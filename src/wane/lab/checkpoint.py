@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from wane.files import replace_file
+from wane.files import read_whole, replace_file
 from wane.lab.errors import RunError
+from wane.lab.lock import check_held
 
 if TYPE_CHECKING:
     import polars
@@ -73,8 +74,9 @@ def add_rows(path: Path, new: polars.DataFrame, *, step: int) -> None:
     """Add the rows of a step to a table. Rows of this or a later step, left by a killed attempt, are replaced."""
     import polars as pl
 
+    check_held(path.parent)
     if path.exists():
-        new = pl.concat([pl.read_parquet(path).filter(pl.col("step") < step), new])
+        new = pl.concat([pl.read_parquet(read_whole(path)).filter(pl.col("step") < step), new])
     write_atomically(path, new.write_parquet)
 
 

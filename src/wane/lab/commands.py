@@ -110,7 +110,7 @@ def log(
 ) -> None:
     """Send runs that are done to a logger; what it has is not sent again."""
     from wane.lab.folder import find_runs
-    from wane.lab.lock import held
+    from wane.lab.lock import HeldError, held
     from wane.lab.loggers.follow import send_run
 
     for run in find_runs(*runs):
@@ -118,8 +118,12 @@ def log(
             typer.echo(f"{run.path} is left out: it is not done", err=True)
             continue
         for name in to:
-            with held(run.path):
-                where = send_run(run.path, name)
+            try:
+                with held(run.path):
+                    where = send_run(run.path, name)
+            except HeldError as error:
+                typer.echo(f"{run.path} is left out: {error}", err=True)
+                break
             typer.echo(f"{run.path}: {where or f'{name} has it'}")
 
 

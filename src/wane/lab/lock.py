@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from wane.lab.errors import RunError
 
-__all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "hearing", "held", "is_dead", "owner"]
+__all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "check_held", "hearing", "held", "is_dead", "owner"]
 
 #: Seconds between signs of life, and without one until the owner is taken for dead (also on a network file system).
 BEAT, STALE = 5.0, 60.0
@@ -74,6 +74,16 @@ def held(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
         stop.set()
         beat.join()
         _release(path)
+
+
+def check_held(folder: Path) -> None:
+    """A LostError if another process is at the run, or has finished it: before something is written over its work.
+
+    Who was suspended learns of it by the next beat only, seconds after waking up.
+    """
+    now = owner(folder)
+    if now not in (None, Owner(socket.gethostname(), os.getpid())) or (folder / "summary.json").exists():
+        raise LostError(f"{folder} was taken over by {now or 'another process'}: nothing is lost, what it did is kept")
 
 
 _losses: list[threading.Event] = []

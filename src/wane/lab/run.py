@@ -188,8 +188,9 @@ def _claim(folder: Path, config: Config) -> Config:
     Returns what to run: a run that was begun goes on with its own settings, on the device and the data of now.
     """
     path = folder / "config.toml"
-    for scratch in folder.glob(".*.tmp" if path.exists() else ".config.toml.*.tmp"):
-        scratch.unlink(missing_ok=True)  # or of another sweep, that has it in its place by now
+    if not (folder / "summary.json").exists():  # a run that is done is only read, by whoever likes, and may be logged
+        for scratch in folder.glob(".*.tmp" if path.exists() else ".config.toml.*.tmp"):
+            scratch.unlink(missing_ok=True)  # or of another sweep, that has it in its place by now
     if path.exists():
         begun_with = read_config(folder)
         same = fingerprint(begun_with) == fingerprint(config)
@@ -208,7 +209,7 @@ def _claim(folder: Path, config: Config) -> Config:
         left = ("samples.parquet", "flow.npz", "recovery.parquet", "logged.*.json", "events.out.tfevents.*")
         for unfinished in [file for pattern in left for file in folder.glob(pattern)]:
             unfinished.unlink()
-    elif any(not item.name.startswith(("lock.", "log.txt")) for item in folder.iterdir()):
+    elif any(not item.name.startswith(("lock.", ".lock.", "log.txt")) for item in folder.iterdir()):
         raise OccupiedError(f"{folder} is not empty and holds no run: give a new or empty folder as --out")
     write_atomically(path, lambda file: file.write(to_toml(config).encode()))
     return config

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Run",
     "Status",
+    "absolute",
     "cells",
     "load_runs",
     "parse_failure",
@@ -117,7 +118,7 @@ def read_runs(root: str | Path) -> list[Run]:
                 config = build_config(settings)
             if status.state == "done":
                 summary = parse_summary(fs.cat_file(f"{place}/summary.json"), f"{place}/summary.json")
-        except ValueError as error:
+        except (ValueError, OSError) as error:  # or it was moved away a moment ago
             status = Status("unreadable", note=str(error))
         return Run(name or Path(base).name, status, config, summary)
 
@@ -146,6 +147,16 @@ def write_config(place: str, text: str) -> None:
             raise
 
 
+def absolute(root: str | Path) -> str:
+    """Where a store is, whatever the working folder: a path, also of `file://`, or a URL.
+
+    >>> absolute("file:///data/runs/"), absolute("memory://runs/")
+    ('/data/runs', 'memory://runs')
+    """
+    fs, base = _open(root)
+    return os.path.abspath(base) if _is_local(fs) else str(root).rstrip("/")
+
+
 def _open(root: str | Path) -> tuple[Any, str]:
     import fsspec  # type: ignore[import-untyped, unused-ignore]
 
@@ -169,8 +180,10 @@ def _local_files(base: str) -> Iterator[tuple[str, str, int]]:
     for folder, _, names in os.walk(base):
         below = "" if folder == base else os.path.relpath(folder, base)
         for name in names:
-            size = os.stat(os.path.join(folder, name)).st_mtime_ns if name == "history.parquet" else 0
-            yield below, name, size
+            try:
+                yield below, name, os.stat(os.path.join(folder, name)).st_mtime_ns if name == "history.parquet" else 0
+            except FileNotFoundError:
+                continue  # moved away a moment ago
 
 
 def _remote_files(fs: Any, base: str) -> Iterator[tuple[str, str, int]]:
@@ -192,7 +205,7 @@ def _statuses(fs: Any, base: str, files: dict[str, dict[str, int]]) -> dict[str,
         history = "history.parquet"
         try:
             epochs = _epochs(fs, f"{place}/{history}", inside[history]) if history in inside else 0
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             if holder is None:
                 return Status("unreadable", note=str(error))
             epochs = 0  # whoever is at it writes it anew

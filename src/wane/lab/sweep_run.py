@@ -17,7 +17,7 @@ from rich.text import Text
 from wane.lab.config import ConfigError, to_toml
 from wane.lab.engines import Job, Options, Outcome, load_engine
 from wane.lab.loggers import load_logger
-from wane.lab.store import Status, statuses, write_config
+from wane.lab.store import Status, absolute, statuses, write_config
 from wane.lab.sweep import Planned
 
 __all__ = ["parse_over", "plan_jobs", "run_sweep"]
@@ -72,7 +72,7 @@ def run_sweep(
 
 def plan_jobs(planned: Iterable[Planned], root: str | Path, loggers: Sequence[str] = ()) -> list[Job]:
     """The jobs of a sweep below `root`."""
-    base = str(root).rstrip("/") if "://" in str(root) else str(Path(root).absolute())
+    base = absolute(root)
     return [
         Job(
             run.name,

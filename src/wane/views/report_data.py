@@ -135,7 +135,10 @@ def flow(run: RunFolder, t: Timeline) -> dict[str, Any] | None:
     """
     if run.flow is None or not len(run.flow["flow"]):
         return None
-    mean, tasks = np.asarray(run.flow["flow"], dtype=np.float64), np.asarray(run.flow["task"])
+    so_far = np.asarray(run.flow["step"]) <= t.step[-1]  # it may be ahead of the history, in a run that is going on
+    if not so_far.any():
+        return None
+    mean, tasks = np.asarray(run.flow["flow"], dtype=np.float64)[so_far], np.asarray(run.flow["task"])[so_far]
     count = mean.shape[-1]
     task_of = np.full(count, -1)
     task_of[t.classes] = t.class_task
@@ -154,6 +157,7 @@ def draw(run: RunFolder, t: Timeline) -> dict[str, Any] | None:
     log = run.replay
     if log is None or log.is_empty():
         return None
+    log = log.filter(pl.col("step") <= t.step[-1])  # as in `flow`
     drawn = np.array(log["drawn"].to_list(), dtype=np.float64)
     total = drawn.sum(1, keepdims=True)
     with np.errstate(invalid="ignore", divide="ignore"):

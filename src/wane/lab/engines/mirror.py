@@ -19,7 +19,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def mirrored(
     import fsspec  # type: ignore[import-untyped, unused-ignore]
 
     fs, there = fsspec.core.url_to_fs(url)
-    with _held(fs, f"{there}/lock.json", url, patience) as lost, tempfile.TemporaryDirectory(prefix="wane-") as scratch:
+    with _held(fs, there, url, patience) as is_ours, tempfile.TemporaryDirectory(prefix="wane-") as scratch:
         folder, copied = Path(scratch) / Path(there).name, {}
         folder.mkdir()
         for name in _names(fs, there) if files is None else files:
@@ -59,7 +59,7 @@ def mirrored(
 
         def push(always: bool = False) -> None:
             nonlocal last
-            if lost.is_set() or not (always or time.monotonic() - last > EVERY):
+            if not (always or time.monotonic() - last > EVERY) or not is_ours():
                 return
             names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
             for name in sorted(names, key=lambda name: LAST.index(name) if name in LAST else -1):
@@ -89,8 +89,9 @@ def object_owner(fs: Any, path: str) -> tuple[Owner, str] | None:
 
 
 @contextmanager
-def _held(fs: Any, path: str, url: str, patience: float) -> Iterator[threading.Event]:
-    token, until = uuid.uuid4().hex, time.monotonic() + patience
+def _held(fs: Any, there: str, url: str, patience: float) -> Iterator[Callable[[], bool]]:
+    """Hold the lock; inside, a function that tells whether it still is ours, and interrupts if it is not."""
+    path, token, until = f"{there}/lock.json", uuid.uuid4().hex, time.monotonic() + patience
 
     def write() -> None:
         said = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "time": time.time()}
@@ -111,25 +112,29 @@ def _held(fs: Any, path: str, url: str, patience: float) -> Iterator[threading.E
     stop, lost = threading.Event(), threading.Event()
     interruptible = threading.current_thread() is threading.main_thread()
 
-    def beat() -> None:
-        while not stop.wait(2 * BEAT):
-            try:
-                holder = object_owner(fs, path)
-                if holder is None or holder[1] == token:
-                    write()
-                    continue
-            except OSError:
-                continue  # a network that hiccups
+    def is_ours() -> bool:
+        if lost.is_set():
+            return False
+        holder = object_owner(fs, path)
+        # who was suspended for long may find that another took over, or has even finished and is gone
+        taken_over = holder[1] != token if holder else fs.exists(f"{there}/summary.json")
+        if taken_over:
             lost.set()
             if interruptible:
                 _thread.interrupt_main()
-            return
+        return not lost.is_set()
+
+    def beat() -> None:
+        while not stop.wait(2 * BEAT) and not lost.is_set():
+            with suppress(OSError):  # a network that hiccups
+                if is_ours():
+                    write()
 
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     try:
         with hearing(lost):
-            yield lost
+            yield is_ours
     except KeyboardInterrupt:
         if lost.is_set():
             raise LostError(f"{url} was taken over by another process: it goes on there") from None
