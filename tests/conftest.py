@@ -1,15 +1,22 @@
-"""What every test shares: one thread a process (two run side by side), and no window for figures."""
+"""What every test shares: one thread a process (two run side by side), patience, and no window for figures."""
 
 import os
+import signal
 import socket
 
 import matplotlib as mpl
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 os.environ["OMP_NUM_THREADS"] = "1"  # for the commands that tests start
+# a shell's background jobs ignore Ctrl-C, and so would all that tests start, to stop it by just that signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 mpl.use("agg")
 torch.set_num_threads(1)
+# a busy machine is slow, and that is no failure: of no example, and of no drawing of examples
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture

@@ -149,11 +149,8 @@ def test_plot_shows_the_values():
     figure.clear()
 
 
-def _worker(rank, port, results):
-    import os
-
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+def _worker(rank, meeting, results):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
     z, y = data()
     m = wane.ClassMetrics(C, flow=True)
     part = slice(0, 77) if rank == 0 else slice(77, 300)
@@ -162,10 +159,10 @@ def _worker(rank, port, results):
     torch.distributed.destroy_process_group()
 
 
-def test_two_processes_with_uneven_data_give_the_same_bits(free_port):
+def test_two_processes_with_uneven_data_give_the_same_bits(tmp_path):
     with mp.Manager() as manager:
         results = manager.dict()
-        mp.spawn(_worker, args=(free_port, results), nprocs=2)
+        mp.spawn(_worker, args=(tmp_path / "meeting", results), nprocs=2)
         expected = {k: v.tolist() for k, v in filled(*data(), flow=True).compute().items()}
         for rank in (0, 1):
             np.testing.assert_array_equal(results[rank]["cm"], expected["cm"])

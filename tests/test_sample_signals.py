@@ -265,7 +265,7 @@ logit_rows = arrays(
 
 
 @given(logit_rows, st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_properties(z, data):
     n, c = z.shape
     y = np.array(data.draw(st.lists(st.integers(0, c - 1), min_size=n, max_size=n)))

@@ -34,7 +34,7 @@ gappy = st.lists(
 
 
 @given(gappy)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_slopes_are_polyfit_on_the_epochs_observed(rows):
     values = np.array(rows)
     slopes = least_squares_slopes(values)
@@ -81,7 +81,7 @@ def test_a_class_that_declines_is_drawn_more_and_one_that_recovers_less():
 
 
 @given(gappy, st.sampled_from(["raw", "standardised"]), st.sampled_from(["seen", "past"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_probabilities_are_always_probabilities(rows, slope, scope):
     history = history_of(rows, class_to_task=[0, 0, 1, 1], tasks=[int(i > len(rows) // 2) for i in range(len(rows))])
     p = wane.TrendSampler("cm", window=5, slope=slope, scope=scope).probabilities(history)

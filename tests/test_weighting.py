@@ -49,7 +49,7 @@ def test_the_more_forgotten_row_weighs_more(signal):
 
 
 @given(st.floats(0, 1, width=32), st.integers(1, 300), st.sampled_from(["inverse", "complement", "softmax"]))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_equal_scores_weigh_exactly_one(value, n, form):
     s = scored(n)._replace(cm=torch.full((n,), value))
     assert torch.equal(wane.LossWeights("cm", form=form)(s), torch.ones(n))

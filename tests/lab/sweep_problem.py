@@ -18,6 +18,8 @@ memory = { capacity = 20 }
 """
 #: Runs long enough to be killed in the middle: 60 epochs.
 LONG = ({"learner": {"epochs": 30}},)
+#: Takes some seconds, so that whoever waits for its middle may be starved for as long: 160 epochs.
+LONGER = ({"learner": {"epochs": 80}},)
 
 DRIVER = """
 import sys, torch

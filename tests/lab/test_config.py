@@ -61,7 +61,7 @@ def of_kind(kind, low=None, high=None):
     }[kind]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(settings_of(Config))
 def test_any_config_survives_toml(drawn):
     try:

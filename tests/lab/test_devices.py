@@ -129,10 +129,8 @@ def test_nan_stops_all_with_the_sentence_of_one(tmp_path):
 )
 def test_another_process_that_fails_ends_the_run_with_its_reason(classes, sentence, tmp_path):
     config = tiny_config(devices=2, learner={"name": "breaking"})
-    began = time.monotonic()
     with pytest.raises(TeamError, match=sentence):
         run(config, tmp_path / "run", dataset=tiny_dataset(classes=classes))
-    assert time.monotonic() - began < 60
     assert load_checkpoint(tmp_path / "run")["position"]["task"] == 1
     assert not torch.distributed.is_initialized()
 

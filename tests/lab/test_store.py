@@ -215,12 +215,16 @@ def bucket(free_port, monkeypatch):
                         "AWS_ENDPOINT_URL": url, "FSSPEC_S3_ENDPOINT_URL": url}.items():  # fmt: skip
         monkeypatch.setenv(name, value)
     process = subprocess.Popen([server, "-H", "127.0.0.1", "-p", str(free_port)], stderr=subprocess.DEVNULL)
-    for _ in range(200):
+    for _ in range(1200):
+        assert process.poll() is None, f"{server} has ended"
         try:
             urllib.request.urlopen(url)
             break
         except OSError:
             time.sleep(0.1)
+    else:
+        process.kill()
+        pytest.fail(f"{server} does not answer")
     import s3fs
 
     s3fs.S3FileSystem.clear_instance_cache()

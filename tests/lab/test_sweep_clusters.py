@@ -6,13 +6,13 @@ import threading
 from dataclasses import replace
 
 import pytest
-from lab.sweep_problem import LONG, all_results, alone, attempts, planned, wait_for
+from lab.sweep_problem import LONGER, all_results, alone, attempts, planned, wait_for
 
 from wane.lab.engines import Options, Outcome
 from wane.lab.lock import owner
 from wane.lab.sweep_run import run_sweep
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def raylet_of(pid):
 def test_a_ray_node_dies_mid_run(cluster, tmp_path):
     """The sweep still ends with every run done, and equal to those done here."""
     cluster, nodes = cluster
-    root, runs = tmp_path / "runs", planned(tmp_path, *LONG, seed=[0, 1, 2, 3])
+    root, runs = tmp_path / "runs", planned(tmp_path, *LONGER, seed=[0, 1, 2, 3])
     ended, victims = {}, []
 
     def kill_a_node():
@@ -91,7 +91,7 @@ def test_slurms_code_path(array, workers, monkeypatch, submitit_options, tmp_pat
 
 @pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGKILL])
 def test_a_job_at_its_time_limit_is_queued_again_and_a_killed_one_has_failed(number, submitit_options, tmp_path):
-    root, runs = tmp_path / "runs", planned(tmp_path, *LONG, seed=[0])
+    root, runs = tmp_path / "runs", planned(tmp_path, *LONGER, seed=[0])
     folder = root / runs[0].name
 
     def stop():

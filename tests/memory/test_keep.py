@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -183,7 +183,6 @@ def test_balanced_gives_equal_shares_that_shrink():
         assert counts.max() - counts.min() <= 1
 
 
-@settings(deadline=None)
 @given(st.integers(1, 3))
 def test_balanced_memory_smaller_than_the_number_of_classes(capacity):
     memory = Memory(capacity, (1, 1, 1), 10, policy="class_balanced", extras={"id": (1,)})

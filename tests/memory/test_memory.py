@@ -131,7 +131,7 @@ def brute_force_herding(features, wanted):
     return taken
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(0, 25), min_size=1, max_size=5), st.integers(0, 2**32), st.data())
 def test_herding_is_the_brute_force_choice(sizes, seed, data):
     wanted = torch.tensor([data.draw(st.integers(0, 20)) for _ in sizes])

@@ -37,7 +37,7 @@ def every_view(image, padding, flip):
     }
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     n=st.integers(0, 6),
     channels=st.integers(1, 4),

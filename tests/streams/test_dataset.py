@@ -50,7 +50,7 @@ def literal_box(image, size):
     return out
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(height=st.integers(1, 9), data=st.data(), seed=st.integers(0, 10_000))
 def test_box_filter_is_the_exact_mean(height, data, seed):
     size = data.draw(st.integers(1, height))

@@ -19,7 +19,7 @@ from wane.views.recovery import WITHIN, correlate, curves, recovery_table, recov
 from wane.views.reproduction import write_reproduction
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=3, max_size=40))
 def test_spearman_is_that_of_scipy(pairs):
     x, y = np.array(pairs, dtype=float).T
