@@ -24,3 +24,7 @@ def free_port():
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         return s.getsockname()[1]
+
+
+def pytest_runtest_setup():
+    torch.manual_seed(0)  # what a test draws without a seed is the same alone and after others
