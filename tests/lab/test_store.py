@@ -13,7 +13,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from lab.sweep_problem import LONG, all_results, alone, planned
+from lab.sweep_problem import LONG, LONGER, all_results, alone, planned
 from lab.tiny_problem import results
 
 import wane.lab.engines.mirror as mirror_module
@@ -249,7 +249,7 @@ carry_out(json.loads(sys.argv[1]), sys.argv[2], threads=1)
 @pytest.mark.slow
 def test_a_sweep_on_a_real_s3_server(bucket, tmp_path):
     """A worker is killed in the middle; a sweep somewhere else then goes on from the store."""
-    runs = [*planned(tmp_path, *LONG, seed=[0]), *planned(tmp_path, seed=[1])]
+    runs = [*planned(tmp_path, *LONGER, seed=[0]), *planned(tmp_path, seed=[1])]
     job = plan_jobs(runs, "s3://lab/runs")[0]
     write_config(job.place, to_toml(runs[0].config))
     worker = subprocess.Popen([sys.executable, "-c", WORKER, json.dumps(job.settings), job.place])
