@@ -131,6 +131,7 @@ def test_another_process_that_fails_ends_the_run_with_its_reason(classes, senten
     config = tiny_config(devices=2, learner={"name": "breaking"})
     with pytest.raises(TeamError, match=sentence):
         run(config, tmp_path / "run", dataset=tiny_dataset(classes=classes))
+    assert time.time() - (tmp_path / "run" / "checkpoint.pt").stat().st_mtime < 60  # soon after the last whole epoch
     assert load_checkpoint(tmp_path / "run")["position"]["task"] == 1
     assert not torch.distributed.is_initialized()
 

@@ -19,6 +19,7 @@ from lab.tiny_problem import results
 import wane.lab.engines.mirror as mirror_module
 import wane.lab.store as store_module
 from wane.files import replace_file
+from wane.lab import evaluation
 from wane.lab.config import ConfigError, to_toml
 from wane.lab.engines import Options, Outcome
 from wane.lab.engines.mirror import mirrored
@@ -183,6 +184,24 @@ def test_who_wakes_up_after_another_has_finished_copies_nothing_over_it(memory_s
         wake_up()
     assert memory_store.cat_file("/runs/a/history.parquet") == b"whole"
     assert sorted(memory_store.ls("/runs/a", detail=False)) == ["/runs/a/history.parquet", "/runs/a/summary.json"]
+
+
+def test_a_run_that_was_taken_over_has_not_failed(tmp_path, monkeypatch):
+    plan = planned(tmp_path)[0]
+    job = plan_jobs([plan], tmp_path)[0]
+    folder, record_split = Path(job.place), evaluation.record_split
+
+    def taken_over(*args, **options):
+        evaluated = record_split(*args, **options)
+        (folder / "lock.9").write_text(json.dumps({"host": "elsewhere", "pid": 1}))
+        return evaluated
+
+    monkeypatch.setattr(evaluation, "record_split", taken_over)
+    outcome = carry_out(job.settings, job.place)
+    assert outcome.state == "held"
+    assert "was taken over by process 1 on elsewhere" in outcome.note
+    assert not (folder / "failed.json").exists()
+    assert not (folder / "history.parquet").exists()
 
 
 def test_a_failure_at_a_url(memory_store, tmp_path):

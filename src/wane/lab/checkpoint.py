@@ -60,9 +60,13 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
 
 
 def write_atomically(path: Path, write: Any, before_replace: Any = None) -> None:
-    """Push what `write` writes to the disk as a scratch file, and put that in the place of `path` in one move."""
+    """Push what `write` writes of a run to the disk as a scratch file, and put that in the place of `path` in one move.
+
+    Unless the run was lost to another process meanwhile: then it is an error, and what that one wrote stays.
+    """
     buffer = io.BytesIO()  # torch and Polars have errors of their own for a full disk: let them write to memory
     write(buffer)
+    check_held(path.parent)
     try:
         replace_file(path, buffer.getvalue(), before_replace=before_replace)
     except OSError as error:
@@ -74,7 +78,6 @@ def add_rows(path: Path, new: polars.DataFrame, *, step: int) -> None:
     """Add the rows of a step to a table. Rows of this or a later step, left by a killed attempt, are replaced."""
     import polars as pl
 
-    check_held(path.parent)
     if path.exists():
         new = pl.concat([pl.read_parquet(read_whole(path)).filter(pl.col("step") < step), new])
     write_atomically(path, new.write_parquet)

@@ -19,7 +19,6 @@ from wane.lab.config import Config
 from wane.lab.devices import ALONE, Team
 from wane.lab.errors import RunError
 from wane.lab.evaluation import record_epoch, record_split
-from wane.lab.lock import check_held
 from wane.lab.progress import Progress
 from wane.lab.state import Position, State, build_state, make_optimiser, use_threads
 from wane.lab.steps import (
@@ -103,7 +102,6 @@ def check_tests(stream: ClassIncremental) -> None:
 
 def write_down(state: State, folder: Path) -> None:
     """What a run leaves of an epoch."""
-    check_held(folder)
     write_atomically(folder / "history.parquet", state.history.write_parquet)
     if state.memory is not None:
         state.replay_log.write(folder / "replay.parquet")

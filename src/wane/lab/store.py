@@ -180,10 +180,8 @@ def _local_files(base: str) -> Iterator[tuple[str, str, int]]:
     for folder, _, names in os.walk(base):
         below = "" if folder == base else os.path.relpath(folder, base)
         for name in names:
-            try:
+            with suppress(FileNotFoundError):  # moved away a moment ago
                 yield below, name, os.stat(os.path.join(folder, name)).st_mtime_ns if name == "history.parquet" else 0
-            except FileNotFoundError:
-                continue  # moved away a moment ago
 
 
 def _remote_files(fs: Any, base: str) -> Iterator[tuple[str, str, int]]:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from wane.lab.checkpoint import write_atomically
+from wane.files import write_page
 from wane.lab.config import Config, Record
 from wane.lab.folder import RunFolder
 from wane.lab.sweep import Planned, fingerprint, method_title
@@ -185,4 +185,4 @@ def _write_recovery(runs: Sequence[RunFolder], stem: Path) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode()))
+    write_page(path, text.encode())

@@ -125,7 +125,7 @@ def _held(fs: Any, there: str, url: str, patience: float) -> Iterator[Callable[[
         return not lost.is_set()
 
     def beat() -> None:
-        while not stop.wait(2 * BEAT) and not lost.is_set():
+        while not stop.wait(2 * BEAT):
             with suppress(OSError):  # a network that hiccups
                 if is_ours():
                     write()

@@ -81,7 +81,7 @@ def report_failure(place: str, sentence: str) -> Outcome:
                 return _write_failure(folder, sentence)
         with held(Path(place)):
             return _write_failure(Path(place), sentence)
-    except HeldError as error:
+    except (HeldError, LostError) as error:
         return Outcome("held", str(error))
     except CheckpointError as error:
         return Outcome("failed", f"{sentence}; {error}")
