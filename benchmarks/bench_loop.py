@@ -19,15 +19,15 @@ import torch.nn.functional as F
 
 from benchmarks.timing import table
 from wane import ClassMetrics, History, LossWeights, TrendSampler, signals
-from wane.lab.config import build_config
-from wane.lab.evaluation import BATCH, record_split
-from wane.lab.loop import make_scene, train_epoch
-from wane.lab.progress import Progress
-from wane.lab.state import Position, build_state, make_optimiser
-from wane.lab.steps import weighted_mean
+from wane.interventions.loss_weights import weight_statistics
 from wane.models import resnet18
+from wane.runs.config import build_config
 from wane.streams import ClassIncremental, from_arrays
-from wane.weighting import weight_statistics
+from wane.training.batches import weighted_mean
+from wane.training.evaluation import BATCH, record_split
+from wane.training.loop import make_scene, train_epoch
+from wane.training.progress import Progress
+from wane.training.state import Position, build_state, make_optimiser
 
 ROWS = 1280  # of a task: 10 to 40 steps an epoch
 

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 import wane
 from benchmarks.bench_store import make_store
 from benchmarks.timing import table
-from wane.lab.store import load_runs, statuses
-from wane.lab.sweep import expand
-from wane.lab.sweep_run import plan_jobs, to_toml_of, write_config
+from wane.runs.store import load_runs, statuses
+from wane.sweeps.execute import plan_jobs, to_toml_of, write_config
+from wane.sweeps.plan import expand
 
 
 def cpu(function, repeat=3):

@@ -9,9 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from wane.lab.config import build_config, to_toml
-from wane.lab.store import load_runs, statuses
-from wane.lab.sweep import run_name
+from wane.runs.config import build_config, to_toml
+from wane.runs.identity import run_name
+from wane.runs.store import load_runs, statuses
 
 SIGNALS = ("accuracy", "loss", "cm", "tlr", "log_tlr", "rtlr", "ctl", "nkl")
 

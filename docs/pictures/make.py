@@ -17,8 +17,8 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 import wane
-from wane.comparison import compare
-from wane.predictions import read_predictions
+from wane.predictions.comparison import compare
+from wane.predictions.predictions import read_predictions
 
 HERE = Path(__file__).parent
 LOST_MATRIX = [[80], [70, 82], [84, 60, 78], [50, 66, 30, 81]]  # the example of docs/forgetting.md

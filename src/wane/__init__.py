@@ -7,14 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from wane.class_metrics import ClassMetrics
-    from wane.comparison import compare, score
-    from wane.early_warning import at_risk, check_at_risk
-    from wane.history import History, Trajectory
-    from wane.lab.store import load_runs
-    from wane.predictions import Predictions, align, read_predictions
-    from wane.sample_signals import SIGNALS, Signal, Signals, linear_signals, signals
-    from wane.transfer import (
+    from wane.interventions.loss_weights import LossWeights
+    from wane.interventions.trend_sampler import TrendSampler
+    from wane.measures.early_warning import at_risk, check_at_risk
+    from wane.measures.group_metrics import ClassMetrics
+    from wane.measures.history import History, Trajectory
+    from wane.measures.transfer import (
         average,
         backward_transfer,
         forgetting,
@@ -26,8 +24,10 @@ if TYPE_CHECKING:
         windowed_forgetting,
         windowed_plasticity,
     )
-    from wane.trend import TrendSampler
-    from wane.weighting import LossWeights
+    from wane.predictions.comparison import compare, score
+    from wane.predictions.predictions import Predictions, align, read_predictions
+    from wane.runs.store import load_runs
+    from wane.softmax.signals import SIGNALS, Signal, Signals, linear_signals, signals
 
 __version__ = "0.1.0"
 
@@ -38,24 +38,24 @@ __all__ = [
     "score", "signals", "wc_acc", "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
-#: Where a name lives; those that are not here are in `transfer`.
+#: Where a name lives; those that are not here are in `measures.transfer`.
 _HOME = {
-    "ClassMetrics": "class_metrics",
-    "LossWeights": "weighting",
-    "TrendSampler": "trend",
-    "load_runs": "lab.store",
-    **dict.fromkeys(("History", "Trajectory"), "history"),
-    **dict.fromkeys(("Predictions", "align", "read_predictions"), "predictions"),
-    **dict.fromkeys(("compare", "score"), "comparison"),
-    **dict.fromkeys(("at_risk", "check_at_risk"), "early_warning"),
-    **dict.fromkeys(("SIGNALS", "Signal", "Signals", "linear_signals", "signals"), "sample_signals"),
+    "ClassMetrics": "measures.group_metrics",
+    "LossWeights": "interventions.loss_weights",
+    "TrendSampler": "interventions.trend_sampler",
+    "load_runs": "runs.store",
+    **dict.fromkeys(("History", "Trajectory"), "measures.history"),
+    **dict.fromkeys(("Predictions", "align", "read_predictions"), "predictions.predictions"),
+    **dict.fromkeys(("compare", "score"), "predictions.comparison"),
+    **dict.fromkeys(("at_risk", "check_at_risk"), "measures.early_warning"),
+    **dict.fromkeys(("SIGNALS", "Signal", "Signals", "linear_signals", "signals"), "softmax.signals"),
 }
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'wane' has no attribute {name!r}; it has: {', '.join(__all__)}")
-    value = getattr(import_module(f"wane.{_HOME.get(name, 'transfer')}"), name)
+    value = getattr(import_module(f"wane.{_HOME.get(name, 'measures.transfer')}"), name)
     globals()[name] = value
     return value
 

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from lab.tiny_problem import tiny_config, tiny_dataset
+from training.tiny_problem import tiny_config, tiny_dataset
 
-from wane.history import History
-from wane.lab.run import run
+from wane.measures.history import History
+from wane.training.run import run
 
 
 @pytest.fixture(scope="module")

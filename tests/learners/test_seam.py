@@ -8,16 +8,16 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from lab.tiny_problem import results, stop, tiny_config, tiny_dataset
 from torch import nn
 from torch.nn.utils import parameters_to_vector
+from training.tiny_problem import results, stop, tiny_config, tiny_dataset
 
-from wane.history import History
-from wane.lab.checkpoint import load_checkpoint
-from wane.lab.run import run
 from wane.learners import LEARNERS, Learner, Observed
+from wane.measures.history import History
 from wane.memory import herding_ranks
 from wane.streams import eval_batch
+from wane.training.checkpoint import load_checkpoint
+from wane.training.run import run
 
 
 class DERpp(Learner):

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import polars as pl
 
-from wane.history import History
-from wane.lab.config import build_config, to_toml
-from wane.lab.folder import RunFolder
-from wane.sample_signals import SIGNALS
+from wane.measures.history import History
+from wane.runs.config import build_config, to_toml
+from wane.runs.folder import RunFolder
+from wane.softmax.signals import SIGNALS
 
 TASK_OF = [0, 0, 1, 1]
 

@@ -7,16 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from views.hand_made import made_history, made_recovery, write_run
-from views.test_run_tables import command
+from views.tables.test_run_tables import command
 
-from wane.lab.config import build_config
-from wane.lab.sweep import Planned
-from wane.sample_signals import SIGNALS
-from wane.views.claims import judge
+from wane.paper.claims import CLAIMS
+from wane.paper.judging import judge
+from wane.paper.reproduction import write_reproduction
+from wane.runs.config import build_config
+from wane.softmax.signals import SIGNALS
+from wane.sweeps.plan import Planned
 from wane.views.figures import recovery
-from wane.views.paper_claims import CLAIMS
 from wane.views.recovery import WITHIN, correlate, curves, recovery_table, recovery_text, spearman, speeds
-from wane.views.reproduction import write_reproduction
 
 
 @settings(max_examples=60)

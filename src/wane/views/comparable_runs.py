@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wane.lab.config import Config, flat
-from wane.lab.folder import RunFolder
+from wane.runs.config import Config, flat
+from wane.runs.folder import RunFolder
 
 __all__ = ["Setting", "by_setting", "protocol"]
 

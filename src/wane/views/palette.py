@@ -4,7 +4,7 @@ Okabe and Ito's set, which keeps its differences for the colour-blind, without i
 the loss, and the colour of the text for accuracy, against which everything else is seen.
 """
 
-from wane.sample_signals import SIGNALS
+from wane.softmax.signals import SIGNALS
 
 __all__ = ["BACKGROUND", "DARK", "INK", "LIGHT", "SEQUENTIAL", "SOFT", "TASKS", "task_colour"]
 

@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
-from wane.lab.folder import RunFolder
-from wane.lab.sweep import method_title
-from wane.sample_signals import SIGNALS
+from wane.runs.folder import RunFolder
+from wane.runs.identity import method_title
+from wane.softmax.signals import SIGNALS
 
 __all__ = ["MEASURES", "WITHIN", "Correlation", "correlate", "curves", "recovery_table", "recovery_text",
            "shown_rho", "spearman", "speeds"]  # fmt: skip

@@ -1,0 +1,5 @@
+"""`python -m wane.cli` is `wane`."""
+
+from wane.cli import main
+
+main()

@@ -1,0 +1,192 @@
+"""The commands of the lab; `wane.cli` registers them. Imports wait until one is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["archive", "data", "log", "recipes", "run", "runs"]
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any setting, such as learner.lr=0.1; as often as needed."),
+]
+Loggers = Annotated[
+    list[str] | None,
+    typer.Option("--logger", metavar="NAME", help="Also show it in tensorboard, wandb or mlflow; as often as needed."),
+]
+
+
+def run(
+    recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (see `wane recipes`) or a TOML file.")],
+    scale: Annotated[str | None, typer.Option(help="demo, small or paper; default: demo, or none for a file.")] = None,
+    settings: Settings = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Sets `seed`.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Sets `devices`: so many GPUs, or processes.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The run folder; default: runs/RECIPE-SCALE-seedN.")
+    ] = None,
+    logger: Loggers = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing meanwhile.")] = False,
+) -> None:
+    """Run a recipe; the same command goes on where it was stopped."""
+    from wane.runs.config import parse_setting
+    from wane.runs.recipes import load_recipe
+
+    layers = [parse_setting(text) for text in settings or []]
+    if seed is not None:
+        layers.append({"seed": seed})
+    if devices is not None:
+        layers.append({"devices": devices})
+    config = load_recipe(recipe, scale=scale, settings=tuple(layers))
+    folder = out or Path("runs") / f"{config.recipe}-seed{config.seed}"
+
+    from wane.training.progress import Progress
+    from wane.training.run import run as run_config
+
+    try:
+        progress = Progress(config.recipe, epochs_per_task=config.learner.epochs, quiet=quiet)
+        summary = run_config(config, folder, progress=progress, loggers=logger or ())
+    except KeyboardInterrupt:
+        typer.echo(f"wane: stopped; the same command goes on from the last whole epoch in {folder}", err=True)
+        raise typer.Exit(130) from None
+    _print(summary_table(summary), f"{folder}: done in {summary['seconds']:.0f} s of training and evaluation")
+
+
+def runs(
+    root: Annotated[
+        str, typer.Argument(metavar="DIR", help="Where to look, with all folders below; or a URL such as s3://...")
+    ] = "runs",
+) -> None:
+    """List the runs below a folder: state, accuracy, forgetting, duration. Also while a sweep goes on elsewhere."""
+    from rich.table import Table
+
+    from wane.runs.store import read_runs
+
+    if "://" not in root and not Path(root).exists():
+        raise ValueError(f"there is no folder {root}: give the one that your runs are in")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("run", "recipe", "seed", "state", "accuracy", "forgetting", "retention", "plasticity", "seconds"):
+        words = name in ("run", "recipe", "state")
+        table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
+    for run in read_runs(root):
+        config, summary = run.config, run.summary
+        if config is None:
+            table.add_row(run.name, "", "", run.status.words(0))
+            continue
+        accuracy = summary["metrics"]["accuracy"] if summary else {}
+        numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
+        state = run.status.words(config.data.tasks * config.learner.epochs)
+        seconds = f"{summary['seconds']:.0f}" if summary else ""
+        table.add_row(run.name, config.recipe, str(config.seed), state, *numbers, seconds)
+    _print(table if table.row_count else f"no runs below {root}")
+
+
+def archive(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Run folders, or folders that hold some.")],
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to: a folder for each run below it.")],
+    history: Annotated[
+        list[str] | None,
+        typer.Option(metavar="WHICH", help="Keep the histories of this recipe, method or run (* is any); repeatable."),
+    ] = None,
+) -> None:
+    """Copy the small files of finished runs, without checkpoints: enough for every table, and to share."""
+    from wane.runs.archive import archive as copy_small
+    from wane.runs.folder import find_runs
+
+    written = copy_small(find_runs(*runs), out, histories=history or ())
+    size = sum(file.stat().st_size for folder in written for file in folder.iterdir())
+    typer.echo(f"kept {len(written)} runs in {out} ({size / 1e6:.1f} MB)", err=True)
+
+
+def log(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Run folders, or folders that hold some.")],
+    to: Annotated[list[str], typer.Option(metavar="NAME", help="tensorboard, wandb or mlflow; as often as needed.")],
+) -> None:
+    """Send runs that are done to a logger; what it has is not sent again."""
+    from wane.loggers.follow import send_run
+    from wane.runs.folder import find_runs
+    from wane.runs.lock import HeldError, held
+
+    for run in find_runs(*runs):
+        if run.summary is None:
+            typer.echo(f"{run.path} is left out: it is not done", err=True)
+            continue
+        for name in to:
+            try:
+                with held(run.path):
+                    where = send_run(run.path, name)
+            except HeldError as error:
+                typer.echo(f"{run.path} is left out: {error}", err=True)
+                break
+            typer.echo(f"{run.path}: {where or f'{name} has it'}")
+
+
+def recipes() -> None:
+    """List the recipes and the scales."""
+    from wane.runs.recipes import recipes as all_recipes
+    from wane.runs.recipes import scales
+
+    for heading, rows in {"Recipes:": all_recipes(), "\nScales:": scales()}.items():
+        typer.echo(heading)
+        wide = max(map(len, rows))
+        for name, row in rows.items():
+            typer.echo(f"  {name:{wide}}  {row['title']}")
+
+
+def data(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Fetch and check this data set.")] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Where data sets are; default: WANE_DATA or the user's cache.")
+    ] = None,
+) -> None:
+    """List the data sets and where they are; with NAME, fetch one if need be and describe it."""
+    from wane.streams import DATASETS, data_root, load_dataset
+
+    if name is not None:
+        found = load_dataset(name, root=root)
+        channels, height, width = found.image_shape
+        typer.echo(f"{found.name}: {found.num_classes} classes, {len(found.train)} training and {len(found.test)} test "
+                   f"images of {channels} x {height} x {width}")  # fmt: skip
+        return
+    where = data_root(root)
+    lines = [f"Data sets (below {where}):"]
+    for key, row in DATASETS.items():
+        archive = row.archive
+        state = "embedded" if archive is None else "here" if (where / archive.folder).exists() else "to be fetched"
+        lines.append(f"  {key:15}{row.title} [{state}]")
+    typer.echo("\n".join(lines))
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """The summaries of every signal: how good at the end, how much was forgotten, kept, and learnt."""
+    from rich.table import Table
+
+    from wane.softmax.signals import SIGNALS
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("signal", "average", "forgetting", "retention", "plasticity"):
+        table.add_column(name, justify="left" if name == "signal" else "right")
+    for name, values in summary["metrics"].items():
+        shown = ("" if v is None else f"{v:.3f}" for v in values.values())
+        table.add_row(SIGNALS[name].title, *shown)
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def _print(*parts: Any) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 1000  # into a file or a pipe: a line is a line
+    for part in parts:
+        console.print(part, markup=False, soft_wrap=isinstance(part, str))

@@ -1,0 +1,11 @@
+"""The kind of error that stops a run, or what is done with one, and has a sentence for the user. No torch here."""
+
+__all__ = ["CheckpointError", "RunError"]
+
+
+class RunError(RuntimeError):
+    """No setting is wrong: a disk, a process or the loss is. The command line prints the sentence, and ends with 1."""
+
+
+class CheckpointError(RunError):
+    """A checkpoint, or another file of a run, that cannot be read or written; says what to do."""

@@ -1,0 +1,93 @@
+"""Per-sample signal to loss weights: rows that are more forgotten pull harder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from wane.softmax.signals import SIGNALS, Signals
+
+__all__ = ["LossWeights", "weight_statistics"]
+
+
+@dataclass(frozen=True)
+class LossWeights:
+    """Weights from the signals of the very forward pass that trains; multiply them into the per-row losses.
+
+    Args:
+        signal: which one scores a row.
+        form: ``"inverse"``: 1 / (score + epsilon), the paper's words; ``"complement"``: 1 - score; ``"softmax"``:
+            exp(-score / temperature). Where lower is better (loss), the orientation flips: score + epsilon, score,
+            exp(score / temperature).
+        epsilon: keeps the inverse finite. The paper does not give it, and it matters: the heaviest row counts at most
+            (1 + epsilon) / epsilon times as much as the lightest, 11 times with the default.
+        temperature: of the softmax form.
+        normalise: ``"mean"``: scale the weights to mean 1 over the rows that count, so that they shift the loss between
+            rows without changing its size; ``"none"``: leave them.
+
+    All leading dimensions are one batch: (B, T) tokens weigh against each other as B * T rows. A row whose score is not
+    finite, as where `ignore_index` made it NaN, does not count: its weight is 0, and the others' are as without it.
+
+    >>> import wane
+    >>> logits = torch.tensor([[3.0, 0, 0, 0], [0, 3.0, 0, 0]])
+    >>> LossWeights("ctl", epsilon=0.1)(wane.signals(logits, torch.tensor([0, 0])))
+    tensor([0.2574, 1.7426])
+    >>> tokens = wane.signals(logits.repeat(2, 1, 1), torch.tensor([[0, 0], [0, -100]]), ignore_index=-100)
+    >>> LossWeights("ctl", epsilon=0.1)(tokens)  # three rows of mean 1, and padding
+    tensor([[0.3421, 2.3157],
+            [0.3421, 0.0000]])
+    """
+
+    signal: str = "log_tlr"
+    form: Literal["inverse", "complement", "softmax"] = "inverse"
+    epsilon: float = 0.1
+    temperature: float = 1.0
+    normalise: Literal["mean", "none"] = "mean"
+
+    def __post_init__(self) -> None:
+        SIGNALS[self.signal]  # an unknown name fails here, with the nearest one
+        if self.form not in ("inverse", "complement", "softmax"):
+            raise ValueError(f"unknown form {self.form!r}: choose inverse, complement or softmax")
+        if self.normalise not in ("mean", "none"):
+            raise ValueError(f"unknown normalise {self.normalise!r}: choose mean or none")
+        if self.epsilon <= 0 or self.temperature <= 0:
+            raise ValueError(f"epsilon={self.epsilon} and temperature={self.temperature} must both be above 0")
+
+    @torch.no_grad()
+    def __call__(self, scored: Signals) -> Tensor:
+        """Weights in the shape of the rows of `scored`, detached; of mean 1 unless `normalise` is ``"none"``."""
+        # In float64, so that equal scores give weights of exactly 1, and the loss of plain replay to the bit.
+        score = getattr(scored, self.signal).detach().to(torch.float64).reshape(-1)
+        counts = score.isfinite()
+        weights = torch.where(counts, self._unscaled(score, counts), 0.0)
+        if self.normalise == "mean":
+            mean = weights.sum() / counts.sum()
+            # Nothing is forgotten at all: every complement is 0, and no row deserves more than another.
+            weights = torch.where(mean > 0, weights / mean, counts.to(weights.dtype))
+        rows: Tensor = weights.to(scored.loss.dtype).view(scored.loss.shape)
+        return rows
+
+    def _unscaled(self, score: Tensor, counts: Tensor) -> Tensor:
+        """The form's weights of flat scores; whatever comes out of it where a row does not count."""
+        up = SIGNALS[self.signal].higher_is_better
+        if self.form == "inverse":
+            return 1 / (score + self.epsilon) if up else score + self.epsilon
+        if self.form == "complement":
+            return 1 - score if up else score
+        forgotten = (-score if up else score) / self.temperature
+        return torch.softmax(forgotten.masked_fill(~counts, -torch.inf), dim=0) * counts.sum()
+
+
+def weight_statistics(weights: Tensor) -> Tensor:
+    """(3,): the least and the greatest weight, and the effective sample size as a share of the rows.
+
+    The share is (sum w)^2 / (n sum w^2): 1 for equal weights, 1/n if one row has all.
+
+    >>> weight_statistics(torch.tensor([1.0, 1.0, 0.0, 0.0]))
+    tensor([0.0000, 1.0000, 0.5000])
+    """
+    effective = weights.sum() ** 2 / (weights.numel() * (weights * weights).sum())
+    return torch.stack([weights.min(), weights.max(), effective])

@@ -1,1 +1,0 @@
-"""The lab: configs, recipes, the training loop, checkpoints and run folders."""

@@ -1,7 +1,0 @@
-"""The kind of error that stops a run, or what is done with one, and has a sentence for the user. No torch here."""
-
-__all__ = ["RunError"]
-
-
-class RunError(RuntimeError):
-    """No setting is wrong: a disk, a process or the loss is. The command line prints the sentence, and ends with 1."""

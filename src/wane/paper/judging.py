@@ -1,0 +1,190 @@
+"""A claim as a number with an interval over seeds, and the verdict that the interval allows.
+
+A claim is that some number is above zero (or above a bound). It *holds* if the whole 95 % interval is, *does not hold*
+if the whole interval is below, and we *cannot tell* otherwise, or with fewer than two seeds. Where the paper prints a
+number that is above the whole interval, the gain is *less than printed*, whatever else is known. The paper's claims are
+listed in `wane.paper.claims`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import NamedTuple
+
+from wane.runs.folder import RunFolder
+from wane.runs.identity import method_title
+from wane.views.tables.run_tables import Interval, measures, paired
+
+__all__ = [
+    "UNBROKEN",
+    "VERDICTS",
+    "Claim",
+    "Judged",
+    "Measure",
+    "Numbers",
+    "better",
+    "by_seed_of",
+    "differences_of",
+    "has_constant_rate",
+    "judge",
+    "judged_markdown",
+    "of_er",
+    "verdict_of",
+]
+
+VERDICTS = ("holds", "does not hold", "cannot tell")
+Numbers = Mapping[int, float]  # by seed
+#: What is above zero if a claim holds, part by part: numbers whose mean it is, or an interval of another kind.
+Measure = Callable[[Sequence[RunFolder]], Mapping[str, Numbers | Interval]]
+#: A number with its interval stays on one line of a narrow table.
+UNBROKEN = str.maketrans({"-": "−", " ": "\u00a0"})
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim: `measure` gives, for every part of it, the number that should be above zero."""
+
+    recipe: str
+    data: str
+    where: str
+    text: str
+    printed: str
+    unit: str
+    measure: Measure
+
+
+class Judged(NamedTuple):
+    """A claim beside what was measured: one interval for each of its parts."""
+
+    claim: Claim
+    data: str  # what it was measured on, which in the demo is not what it speaks of
+    parts: dict[str, Interval]
+    verdict: str
+
+    @property
+    def less_than_printed(self) -> bool:
+        """Whether the paper's number, if it gives one for a claim of one part, is above the whole interval."""
+        (part,) = self.parts.values() if len(self.parts) == 1 else (Interval(0, None, None, None),)
+        try:
+            return part.high is not None and part.high < float(self.claim.printed)
+        except ValueError:
+            return False  # words, or several numbers
+
+    @property
+    def words(self) -> str:
+        """The verdict, as tables say it."""
+        if all(part.difference is None for part in self.parts.values()):
+            return "not run"
+        return self.verdict + ("; less than printed" if self.less_than_printed else "")
+
+
+def judge(claim: Claim, runs: Sequence[RunFolder]) -> Judged:
+    """Measure a claim on runs (those of its data set count); a claim of several parts holds if every part does."""
+    chosen = [run for run in runs if _stands_for(run.config.data.name) == claim.data and run.summary is not None]
+    numbers = claim.measure(chosen) if chosen else {}
+    data = ", ".join(sorted({run.config.data.name for run in chosen})) or claim.data
+    data += f" (for {claim.data})" if data != claim.data else ""
+    parts = {name: part if isinstance(part, Interval) else paired(part, dict.fromkeys(part, 0.0))
+             for name, part in numbers.items()}  # fmt: skip
+    verdicts = [verdict_of(part) for part in parts.values()]
+    if verdicts and all(v == "holds" for v in verdicts):
+        return Judged(claim, data, parts, "holds")
+    return Judged(claim, data, parts, "does not hold" if "does not hold" in verdicts else "cannot tell")
+
+
+def verdict_of(interval: Interval) -> str:
+    """What an interval says of the claim that its number is above zero.
+
+    >>> verdict_of(Interval(3, 1.0, 0.2, 1.8)), verdict_of(Interval(3, 1.0, -0.2, 2.2))
+    ('holds', 'cannot tell')
+    """
+    if interval.low is None or interval.high is None:
+        return "cannot tell"
+    return "holds" if interval.low > 0 else "does not hold" if interval.high < 0 else "cannot tell"
+
+
+def judged_markdown(judged: Sequence[Judged]) -> str:
+    """A table: what the paper says, what was measured, and the verdict."""
+    lines = [
+        "| claim | where | data | the paper | measured: mean [95 % interval], seeds | verdict |",
+        "|:--|:--|:--|:--|:--|:--|",
+    ]
+    for each in judged:
+        claim, data, parts, _ = each
+        shown, several = [], len(parts) > 1
+        for name, part in parts.items():
+            if part.difference is None:
+                continue
+            digits = 2 if claim.unit.startswith(("points", "doublings")) else 3
+            around = "" if part.low is None else f" [{part.low:+.{digits}f}, {part.high:+.{digits}f}]"
+            number = f"{part.difference:+.{digits}f}{around}, n = {part.n}".translate(UNBROKEN)
+            shown.append(f"{name}: {number}" if several else number)
+        left = sum(part.difference is None for part in parts.values())
+        if shown and left:
+            shown.append(f"{left} of {len(parts)} parts not run")
+        measured = "<br>".join([*shown, f"({claim.unit})"]) if shown else "not run"
+        lines.append(f"| {claim.text} | {claim.where} | {data} | {claim.printed} | {measured} | **{each.words}** |")
+    return "\n".join(lines) + "\n"
+
+
+def _stands_for(data: str) -> str:
+    """The demo's glyphs stand in for the paper's first data set: 100 classes, five tasks."""
+    return "cifar100" if data == "glyphs" else data
+
+
+def has_constant_rate(run: RunFolder) -> bool:
+    """Whether the learning rate of a run has no schedule."""
+    learner = run.config.learner
+    return learner.decay == 1 or not learner.milestones
+
+
+def by_seed_of(runs: Sequence[RunFolder], method: str, measure: str) -> dict[int, float]:
+    """A measure of every run of a method that is done, by its seed, in percent."""
+    found = {}
+    for run in runs:
+        values = measures(run) if method_title(run.config) == method else None
+        if values is not None:
+            found[run.config.seed] = values[measure]
+    return found
+
+
+def differences_of(runs: Sequence[RunFolder], one: str, other: str, measure: str) -> dict[int, float]:
+    """How far a method is above another, for the seeds that both have."""
+    a, b = by_seed_of(runs, one, measure), by_seed_of(runs, other, measure)
+    return {seed: a[seed] - b[seed] for seed in a if seed in b}
+
+
+def better(measure: str, *pairs: tuple[str, str]) -> Measure:
+    """Each pair's first method beats its second: higher accuracy, or lower forgetting."""
+    sign = -1 if measure == "forgetting" else 1
+
+    def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
+        parts: dict[str, Numbers] = {}
+        for better, worse in pairs:
+            differences = differences_of(runs, better, worse, measure)
+            parts[f"{better} against {worse}"] = {seed: sign * d for seed, d in differences.items()}
+        return parts
+
+    return numbers
+
+
+def of_er(number: Callable[[RunFolder], dict[str, float]], *, constant_rate: bool = False) -> Measure:
+    """Numbers of each ER run whose history was kept and crosses a boundary; without a schedule only, if so wanted.
+
+    What a run cannot tell is NaN, or is left out.
+    """
+
+    def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
+        parts: dict[str, dict[int, float]] = {}
+        for run in runs:
+            if run.config.data.tasks < 2 or (constant_rate and not has_constant_rate(run)):
+                continue
+            if method_title(run.config) == "er" and (run.path / "history.parquet").exists():
+                for name, value in number(run).items():
+                    if isfinite(value):
+                        parts.setdefault(name, {})[run.config.seed] = value
+        return dict(parts)
+
+    return numbers

@@ -1,0 +1,1 @@
+"""Saved predictions: reading files of logits or probabilities, scoring them, comparing two of them."""

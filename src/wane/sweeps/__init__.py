@@ -1,0 +1,1 @@
+"""Many runs: planned from a recipe, carried out by an engine."""

@@ -1,0 +1,72 @@
+"""Engines carry out the runs of a sweep: `local`, `ray`, `slurm`. Each is a generator function of the same kind.
+
+It is given jobs and options, and yields each job with its outcome as it ends; closing it (Ctrl-C) lets go of the rest.
+What an engine's workers do is `worker.carry_out`, the same for all. Adding an engine is a module and a line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal, NamedTuple
+
+__all__ = ["ENGINES", "Engine", "Job", "Options", "Outcome", "load_engine"]
+
+
+class Job(NamedTuple):
+    """One run to be done: plain values, so that it can go to any process on any machine."""
+
+    name: str
+    settings: dict[str, Any]  # the complete config
+    place: str  # its run folder, or the URL of one
+    epochs: int  # of the whole run
+    loggers: tuple[str, ...] = ()  # tools that show it as it goes
+
+
+class Outcome(NamedTuple):
+    """How a job ended; `held` means that another process was at it."""
+
+    state: Literal["done", "failed", "held"]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What can be asked of an engine; each takes what it understands."""
+
+    workers: int | None = None  # runs at a time
+    cpus: int | None = None  # for each run
+    gpus: float = 0  # for each run (ray, slurm)
+    retry_failed: bool = False
+    address: str | None = None  # of a Ray cluster
+    partition: str | None = None  # of Slurm
+    minutes: int = 240  # until Slurm stops a job, which is then queued again and goes on
+    logs: str = "slurm-logs"  # where Slurm's jobs write theirs
+    cluster: str | None = None  # submitit's: "slurm", or "local" to try the same without Slurm
+
+
+Engine = Callable[[Sequence[Job], Options], Iterator[tuple[Job, Outcome]]]
+
+ENGINES = {
+    "local": "processes on this machine",
+    "ray": "a Ray cluster: a running one (--address), or one started here",
+    "slurm": "jobs of Slurm, through submitit",
+}
+
+
+def load_engine(name: str) -> Engine:
+    """The engine of that name; an error says what to install for it.
+
+    >>> load_engine("loca")
+    Traceback (most recent call last):
+    ...
+    ValueError: unknown engine 'loca': choose one of local, ray, slurm
+    """
+    if name not in ENGINES:
+        raise ValueError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}")
+    try:
+        engine: Engine = import_module(f"wane.sweeps.engines.{name}").run_all
+    except ModuleNotFoundError as error:
+        raise ValueError(f"engine {name!r} needs the package {error.name}: pip install 'wane[{name}]'") from None
+    return engine

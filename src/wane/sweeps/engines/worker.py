@@ -1,0 +1,146 @@
+"""What the workers of every engine do: one run, under its lock, with a log; a failure is written down, not raised."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import socket
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import Any, TextIO
+
+from wane.errors import RunError
+from wane.runs.lock import HeldError, LostError, held
+from wane.sweeps.engines import Outcome
+
+__all__ = ["carry_out", "failure", "report_failure"]
+
+
+def carry_out(
+    settings: dict[str, Any],
+    place: str,
+    *,
+    threads: int | None = None,
+    retry: bool = False,
+    patience: float = 0.0,
+    loggers: Sequence[str] = (),
+) -> Outcome:
+    """Run a config in a run folder, or at the URL of one, or go on with it there.
+
+    Args:
+        settings: the complete config.
+        place: a folder that every worker sees, or a URL of fsspec; then the run is mirrored there, see `mirror`.
+        threads: of torch and Polars.
+        retry: also if it failed before.
+        patience: seconds to wait for a lock that another holds, such as one whose machine died a moment ago.
+        loggers: tools that show the run as it goes.
+    """
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = os.environ["POLARS_MAX_THREADS"] = str(threads)
+        import torch
+
+        torch.set_num_threads(threads)
+    try:
+        if "://" in place:
+            from wane.runs.remote import mirrored
+
+            with mirrored(place, patience=patience) as (folder, push):
+                return _attempt(settings, folder, retry, loggers, push)
+        if (Path(place) / "summary.json").exists():
+            return Outcome("done")
+        with held(Path(place), patience=patience):
+            return _attempt(settings, Path(place), retry, loggers)
+    except (HeldError, LostError) as error:
+        return Outcome("held", str(error))
+
+
+def failure(folder: Path) -> str | None:
+    """The sentence that says why a run failed; None if it did not."""
+    from wane.runs.store import parse_failure
+
+    path = folder / "failed.json"
+    return parse_failure(path.read_bytes(), str(path)) if path.exists() else None
+
+
+def report_failure(place: str, sentence: str) -> Outcome:
+    """Write down for a worker that it is no more; unless the run is done, or someone else is at it by now."""
+    from wane.errors import CheckpointError
+    from wane.runs.store import statuses
+
+    if any(status.state == "done" for status in statuses(place).values()):
+        return Outcome("done")
+    try:
+        if "://" in place:
+            from wane.runs.remote import mirrored
+
+            with mirrored(place, files=()) as (folder, _):
+                return _write_failure(folder, sentence)
+        with held(Path(place)):
+            return _write_failure(Path(place), sentence)
+    except (HeldError, LostError) as error:
+        return Outcome("held", str(error))
+    except CheckpointError as error:
+        return Outcome("failed", f"{sentence}; {error}")
+
+
+def _attempt(
+    settings: dict[str, Any],
+    folder: Path,
+    retry: bool,
+    loggers: Sequence[str],
+    after_epoch: Callable[[], None] | None = None,
+) -> Outcome:
+    from rich.console import Console
+
+    from wane.runs.config import build_config
+    from wane.training.progress import Progress
+    from wane.training.run import OccupiedError, run_held
+
+    if (folder / "summary.json").exists():
+        return Outcome("done")
+    failed = failure(folder)
+    if failed is not None and not retry:
+        return Outcome("failed", failed)
+    with (folder / "log.txt").open("a", buffering=1, encoding="utf-8") as log, _spoken_into(log):
+        print(time.strftime("%Y-%m-%d %H:%M:%S"), f"process {os.getpid()} on {socket.gethostname()}")
+        try:
+            config = build_config(settings)
+            console = Console(file=log, force_terminal=False, width=200)
+            shown = Progress(config.recipe, epochs_per_task=config.learner.epochs, console=console)
+            if after_epoch is not None:
+                shown.after_epoch.append(lambda history: after_epoch())
+            run_held(config, folder, progress=shown, loggers=loggers)
+        except Exception as error:
+            traceback.print_exc(file=log)
+            said = " ".join(str(error).split())
+            if isinstance(error, OccupiedError):
+                return Outcome("failed", said)  # nothing is written down: what is in the folder did not fail
+            plain = isinstance(error, ValueError | OSError | RunError)
+            return _write_failure(folder, said if plain and said else f"{type(error).__name__}: {said}")
+    return Outcome("done")
+
+
+@contextmanager
+def _spoken_into(log: TextIO) -> Iterator[None]:
+    """Whatever is printed goes to the log, also the stack if the interpreter itself crashes."""
+    ours = not faulthandler.is_enabled()
+    if ours:
+        faulthandler.enable(log)
+    try:
+        with redirect_stdout(log), redirect_stderr(log):
+            yield
+    finally:
+        if ours:
+            faulthandler.disable()
+
+
+def _write_failure(folder: Path, sentence: str) -> Outcome:
+    from wane.runs.writing import write_atomically
+
+    said = {"error": sentence, "traceback": "log.txt", "host": socket.gethostname(), "time": time.time()}
+    write_atomically(folder / "failed.json", lambda file: file.write(json.dumps(said, indent=2).encode()))
+    return Outcome("failed", sentence)

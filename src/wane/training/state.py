@@ -1,0 +1,163 @@
+"""Everything that changes during a run, in one place: what a checkpoint holds, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from wane.learners import LEARNERS, Learner
+from wane.measures.history import Evaluation, History
+from wane.memory import Memory
+from wane.models import MODELS, build_model
+from wane.runs.config import Config, ConfigError
+from wane.streams import ClassIncremental, Dataset
+from wane.training.replay_log import ReplayLog
+
+__all__ = ["Position", "State", "build_state", "make_optimiser", "pick_device", "use_threads"]
+
+#: One generator for each kind of choice, so that a change in one (another augmentation, say) leaves the others alone.
+CHOICES = ("order", "augment", "keep", "draw")
+
+
+@dataclass
+class Position:
+    """Where the run is: the task and epoch to do next, and how many steps of the optimiser were done."""
+
+    task: int = 0
+    epoch: int = 0
+    step: int = 0
+
+
+@dataclass
+class State:
+    """A run between two epochs."""
+
+    learner: Learner
+    memory: Memory | None
+    history: History
+    generators: dict[str, torch.Generator]
+    optimiser: torch.optim.Optimizer | None
+    position: Position
+    channels_last: bool
+    replay_log: ReplayLog = field(default_factory=ReplayLog)
+    seconds: float = 0.0  # spent in training and evaluation, over all sittings
+
+    def state_dict(self) -> dict[str, Any]:
+        """Tensors and plain values only, so that it loads with `weights_only=True`."""
+        return {
+            "learner": self.learner.state_dict(),
+            "memory": None if self.memory is None else self.memory.state_dict(),
+            "history": _pack(self.history),
+            "generators": {name: g.get_state() for name, g in self.generators.items()},
+            "global_generator": torch.get_rng_state(),
+            "optimiser": None if self.optimiser is None else self.optimiser.state_dict(),
+            "position": vars(self.position),
+            "replay_log": self.replay_log.state_dict(),
+            "seconds": self.seconds,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go back to where `state` was taken. The learner must have begun the same tasks before."""
+        self.learner.load_state_dict(state["learner"])
+        if self.memory is not None:
+            self.memory.load_state_dict(state["memory"])
+        self.history.evaluations = _unpack(state["history"])
+        for name, g in self.generators.items():
+            g.set_state(state["generators"][name])
+        torch.set_rng_state(state["global_generator"])
+        if self.optimiser is not None:
+            self.optimiser.load_state_dict(state["optimiser"])
+        self.position = Position(**state["position"])
+        self.replay_log.load_state_dict(state["replay_log"])
+        self.seconds = state["seconds"]
+
+
+def build_state(config: Config, stream: ClassIncremental, model: nn.Module | None, device: torch.device) -> State:
+    """The state of a run that has not begun."""
+    dataset: Dataset = stream.dataset
+    channels_last = False
+    if model is None:
+        options = config.model.model_dump(exclude_none=True, exclude={"name"})
+        model = build_model(config.model.name, dataset.num_classes, dataset.image_shape, seed=config.seed, **options)
+        channels_last = MODELS[config.model.name].channels_last
+    learner = LEARNERS[config.learner.name](model, dataset.num_classes)
+    learner.to(device)
+    if channels_last:
+        learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    memory = None
+    if learner.draws:
+        policy = learner.policy or config.memory.policy
+        memory = Memory(config.memory.capacity, dataset.image_shape, dataset.num_classes, policy=policy,
+                        extras=learner.stored_extras(), device=device)  # fmt: skip
+    seeds = np.random.SeedSequence(config.seed).generate_state(len(CHOICES), dtype=np.uint32)
+    generators = {name: torch.Generator().manual_seed(int(seed)) for name, seed in zip(CHOICES, seeds, strict=True)}
+    history = History(stream.class_to_task.cpu().numpy())
+    return State(learner, memory, history, generators, None, Position(), channels_last)
+
+
+def make_optimiser(config: Config, learner: Learner) -> torch.optim.Optimizer:
+    """A new SGD for a new task."""
+    settings = config.learner
+    parameters = [p for p in learner.parameters() if p.requires_grad]
+    return torch.optim.SGD(parameters, lr=settings.lr, momentum=settings.momentum, weight_decay=settings.weight_decay)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name, if it is there; `auto` is the accelerator, or else the CPU.
+
+    >>> pick_device("cpu")
+    device(type='cpu')
+    """
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if name == "auto":
+        return accelerator or torch.device("cpu")
+    count = torch.accelerator.device_count() if accelerator else 0
+    known = ["cpu", *([accelerator.type, *(f"{accelerator.type}:{i}" for i in range(count))] if accelerator else [])]
+    if name not in known:
+        raise ConfigError(f"device = {name!r} is not on this machine: set it to auto, or one of {', '.join(known)}")
+    return torch.device(name)
+
+
+@contextmanager
+def use_threads(count: int | None) -> Iterator[None]:
+    """So many threads inside, and afterwards as before; None changes nothing."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _pack(history: History) -> dict[str, Any]:
+    """A history as a few tensors: a checkpoint of a long run must not hold thousands of small ones."""
+    e = history.evaluations
+    return {
+        "head": torch.tensor([(x.step, x.task, len(x.classes)) for x in e], dtype=torch.int64).reshape(-1, 3),
+        "splits": [x.split for x in e],
+        "classes": _joined([x.classes for x in e], np.int64),
+        "n": _joined([x.n for x in e], np.int64),
+        "values": _joined([x.values.reshape(-1) for x in e], np.float64),
+    }
+
+
+def _unpack(packed: dict[str, Any]) -> list[Evaluation]:
+    lengths = packed["head"][:, 2].tolist()
+    columns = [torch.split(packed[name], lengths) for name in ("classes", "n")]
+    values = torch.split(packed["values"].reshape(sum(lengths), -1), lengths)
+    return [
+        Evaluation(int(step), int(task), split, classes.numpy(), n.numpy(), v.numpy())
+        for (step, task, _), split, classes, n, v in zip(
+            packed["head"].tolist(), packed["splits"], *columns, values, strict=True
+        )
+    ]
+
+
+def _joined(parts: list[Any], dtype: Any) -> Tensor:
+    return torch.from_numpy(np.concatenate(parts) if parts else np.empty(0, dtype))

@@ -1,0 +1,62 @@
+"""Pages that stand alone: one file, no network, no script."""
+
+import math
+import os
+from typing import Any
+
+from wane.files import write_page
+from wane.predictions.comparison import AGREE, EVIDENCE, FEWEST, VERDICTS, Comparison
+from wane.softmax.signals import SIGNALS
+from wane.views.compare.sentences import sentences
+from wane.views.compare.tables import SHOWN, percent
+from wane.views.page_template import page_templates
+
+__all__ = ["comparison_page", "write_comparison"]
+
+
+def comparison_page(comparison: Comparison, *, before: str = "before", after: str = "after") -> str:
+    """The page as text; `before` and `after` are what the models are called in it.
+
+    >>> from wane.predictions.comparison import compare
+    >>> from wane.predictions.predictions import read_predictions
+    >>> result = compare(read_predictions("example:digits_before"), read_predictions("example:digits_after"))
+    >>> page = comparison_page(result)
+    >>> page.count("<h2"), "http:" in page, "<script" in page
+    (6, False, False)
+    """
+    environment = page_templates()
+    environment.filters |= {"percent": percent, "number": _number, "signed": _signed, "ratio": _ratio}
+    return environment.get_template("compare.html").render(
+        c=comparison, sentences=sentences(comparison), before=before, after=after, direction=direction,
+        signals=SIGNALS, shown=SHOWN, verdicts=VERDICTS, agree=AGREE, evidence=EVIDENCE, fewest=FEWEST,
+    )  # fmt: skip
+
+
+def write_comparison(comparison: Comparison, path: str | os.PathLike[str], *, before: str, after: str) -> None:
+    """Write the page, atomically: the file is whole or as it was before."""
+    write_page(path, comparison_page(comparison, before=before, after=after).encode())
+
+
+def direction(row: dict[str, Any], name: str) -> str:
+    """Whether a signal of a class got "worse", "better" or neither ("same") as far as its interval can tell.
+
+    >>> direction({"loss_low": 0.1, "loss_high": 0.3}, "loss")
+    'worse'
+    """
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    if low is None or low <= 0 <= high:
+        return "same"
+    return "better" if (low > 0) == SIGNALS[name].higher_is_better else "worse"
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _signed(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{round(value, digits) + 0.0:+.{digits}f}".replace("-", "−")  # + 0.0: no -0.00
+
+
+def _ratio(nats: float | None) -> float:
+    """The label's probability relative to the winner's, from how many nats it lacks."""
+    return 0.0 if nats is None else math.exp(-nats)

@@ -1,0 +1,106 @@
+"""What was kept against what was learnt: lower forgetting can come from either."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from wane.runs.folder import RunFolder
+from wane.runs.identity import method_title
+from wane.views.comparable_runs import Setting, by_setting
+from wane.views.figures.style import COLOURS, INK_COLOUR, SOFT_COLOUR, label_ends, new_figure, plain, styled
+from wane.views.tables.run_tables import measures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["tradeoff"]
+
+SPACING = 5.0  # points of forgetting between two diagonals
+Point = tuple[float, float]
+
+
+@styled
+def tradeoff(runs: Sequence[RunFolder], *, width: str = "page") -> Figure:
+    """Retention against plasticity, a ring for each method's mean and a dot for each seed; up and right is better.
+
+    Along a dotted diagonal forgetting is the same: a method that moves along it towards the lower left forgets no more,
+    but knows less. (Forgetting is taken as plasticity minus retention, which leaves out that the last task has had no
+    time to be forgotten.) Runs at different settings get a panel each.
+
+    Args:
+        runs: of several methods, with a memory; those without one are left out.
+        width: column or page.
+    """
+    found = []
+    for setting in by_setting(runs):
+        points = _points(setting)
+        if len(points) > 1:
+            found.append((setting, points))
+    if not found:
+        raise ValueError(
+            f"of {len(runs)} runs, no two methods at the same setting are done: there is nothing to compare"
+        )
+    height = 3.2
+    figure = new_figure(width, height * len(found))
+    for axes, (setting, points) in zip(figure.subplots(len(found), 1, squeeze=False).ravel(), found, strict=True):
+        _draw_panel(axes, points, height)
+        counts = sorted({len(p) for p in points.values()})
+        seeds = "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        axes.set_title(f"{plain(setting.title)}, n = {seeds}", loc="left")
+        axes.set_xlabel("plasticity: accuracy of a task right after it was learnt (%)")
+        axes.set_ylabel("retention: old tasks at the end (%)")
+    return figure
+
+
+def _points(setting: Setting) -> dict[str, dict[int, Point]]:
+    """Method to (plasticity, retention) of each seed."""
+    points: dict[str, dict[int, Point]] = {}
+    for run in setting.runs:
+        values = measures(run)
+        if values is not None and run.config.learner.name not in ("finetune", "joint"):
+            of_method = points.setdefault(method_title(run.config), {})
+            of_method[run.config.seed] = values["plasticity"], values["retention"]
+    return points
+
+
+def _draw_panel(axes: Axes, points: dict[str, dict[int, Point]], height: float) -> None:
+    ends = []
+    for method, of_seeds in points.items():
+        colour = _colour(method)
+        x, y = np.array([*of_seeds.values()]).T
+        axes.scatter(x, y, s=5, color=colour, alpha=0.5, linewidths=0)
+        axes.scatter(x.mean(), y.mean(), s=34, facecolors="none", edgecolors=colour, linewidths=1.2, label=method)
+        ends.append((float(x.mean()), float(y.mean()), method.removeprefix("er, ") if method != "er" else "ER", colour))
+    axes.margins(0.08)
+    # A point of plasticity and one of retention are about as long, else a small difference would look like a great one.
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    (left, right), (low, high) = _at_least(left, right, high - low), _at_least(low, high, 0.6 * (right - left))
+    first = np.ceil((left - high) / SPACING) * SPACING
+    for forgetting in np.arange(first, right - low, SPACING):
+        axes.plot((left, right), (left - forgetting, right - forgetting), color=SOFT_COLOUR, linewidth=0.5, alpha=0.6,
+                  linestyle=(0, (1, 3)), zorder=0)  # fmt: skip
+    axes.set_xlim(left, right)
+    axes.set_ylim(low, high)
+    label_ends(axes, [(y, text, colour) for _, y, text, colour in ends], height=0.75 * height)
+    for x, y, _, colour in ends:  # from the ring towards its name
+        axes.plot((x, right), (y, y), color=colour, linewidth=0.4, alpha=0.35, zorder=0)
+
+
+def _at_least(low: float, high: float, span: float) -> tuple[float, float]:
+    """The range, widened about its middle if it is narrower.
+
+    >>> _at_least(1.0, 2.0, 3.0), _at_least(1.0, 2.0, 0.5)
+    ((0.0, 3.0), (1.0, 2.0))
+    """
+    more = max(0.0, span - (high - low)) / 2
+    return low - more, high + more
+
+
+def _colour(method: str) -> str:
+    """A trend or weighting has the colour of its signal; the controls are in ink."""
+    kind, _, said = method.removeprefix("er, ").partition(" ")
+    return COLOURS[said.split(" ")[0]] if kind in ("trend", "weights") else INK_COLOUR

@@ -1,0 +1,138 @@
+"""Final accuracy against the trend window."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wane.runs.folder import RunFolder
+from wane.runs.identity import method_title
+from wane.softmax.signals import SIGNALS
+from wane.views.comparable_runs import Setting, by_setting
+from wane.views.figures.style import COLOURS, SHORT, label_ends, new_figure, plain, styled
+from wane.views.tables.run_tables import MEASURES, mean_std, measures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["windows"]
+
+CONTROLS = {"er": "ER", "er, class_uniform": "class-uniform", "er, class_uniform past": "class-uniform past"}
+#: Lines of one signal under different settings, and the controls, which have no signal.
+DASHES: tuple[Any, ...] = ("-", (0, (4, 1.5)), (0, (1, 1)), (0, (5, 1, 1, 1)))
+SHADES = ("#333333", "#777777", "#aaaaaa", "#555555")
+
+
+@styled
+def windows(
+    runs: Sequence[RunFolder],
+    *,
+    signals: Sequence[str] = (),
+    measure: str = "accuracy",
+    forgetting: str = "peak",
+    width: str = "column",
+) -> Figure:
+    """A summary at the end of the run against the window of the trend: a line a signal, controls as horizontal bands.
+
+    Bands are ± 1 std over seeds. Runs at different settings (data set, scale) get a panel each, if several windows were
+    run there.
+
+    Args:
+        runs: with a trend, at several windows, and without one: the controls. Others are left out.
+        signals: which; default: all that there are.
+        measure: accuracy, forgetting, retention or plasticity.
+        forgetting: its definition: peak, past_peak or first.
+        width: column or page.
+    """
+    if measure not in MEASURES:
+        raise ValueError(f"unknown measure {measure!r}: choose one of {', '.join(MEASURES)}")
+    wanted = [SIGNALS[name].name for name in signals]
+    found = []
+    for setting in by_setting(runs):
+        lines, controls = _summaries(setting, wanted, measure, forgetting)
+        if lines:
+            found.append((setting, lines, controls))
+    compared = [entry for entry in found if len({w for by_window in entry[1].values() for w in by_window}) > 1]
+    found = compared or found  # a setting with one window has nothing to compare, unless nothing else is there
+    if not found:
+        of = f" of {', '.join(wanted)}" if wanted else ""
+        raise ValueError(f"none of {len(runs)} runs is done and has a trend{of}: run some with "
+                         "--set learner.trend.signal=log_tlr --set learner.trend.window=3")  # fmt: skip
+    height = 2.3
+    across = 1 if width == "column" else min(len(found), 2)
+    down = -(-len(found) // across)
+    figure = new_figure(width, height * down)
+    grid = figure.subplots(down, across, squeeze=False).ravel()
+    for axes, (setting, lines, controls) in zip(grid, found, strict=False):
+        _draw_panel(axes, lines, controls, height)
+        counts = {len(seeds) for by_window in lines.values() for seeds in by_window.values()}
+        seeds = f"n = {'–'.join(map(str, sorted({min(counts), max(counts)})))}"
+        said = [plain(setting.title), *filter(None, [_shared(lines)]), seeds]
+        axes.set_title(", ".join(said), loc="left", wrap=True)
+        axes.set_xlabel("trend window (epochs)")
+        axes.set_ylabel(f"final {measure} (%)" if measure == "accuracy" else f"{measure} (%)")
+    for axes in grid[len(found) :]:
+        axes.set_axis_off()
+    return figure
+
+
+Key = tuple[str, str]  # the signal, and what else is different about the trend
+
+
+def _summaries(
+    setting: Setting, wanted: Sequence[str], measure: str, forgetting: str
+) -> tuple[dict[Key, dict[int, dict[int, float]]], dict[str, dict[int, float]]]:
+    """(signal, rest) to window to seed to value, and for the controls: title to seed to value."""
+    lines: dict[Key, dict[int, dict[int, float]]] = {}
+    controls: dict[str, dict[int, float]] = {}
+    for run in setting.runs:
+        values, learner, seed = measures(run, forgetting), run.config.learner, run.config.seed
+        if values is None or learner.weights is not None:
+            continue
+        if learner.trend is None:
+            controls.setdefault(method_title(run.config), {})[seed] = values[measure]
+        elif not wanted or learner.trend.signal in wanted:
+            default = type(learner.trend)().window
+            same = run.config.model_copy(update={"learner": learner.model_copy(
+                update={"trend": learner.trend.model_copy(update={"window": default})})})  # fmt: skip
+            rest = method_title(same).partition(f"trend {learner.trend.signal}")[2].strip(" ()")
+            by_window = lines.setdefault((learner.trend.signal, rest), {})
+            by_window.setdefault(learner.trend.window, {})[seed] = values[measure]
+    return lines, controls
+
+
+def _shared(lines: dict[Key, Any]) -> str:
+    """What all lines have in common, such as standardised slopes: said once, above them."""
+    rests = {rest for _, rest in lines}
+    return rests.pop() if len(rests) == 1 else ""
+
+
+def _draw_panel(
+    axes: Axes, lines: dict[Key, dict[int, dict[int, float]]], controls: dict[str, dict[int, float]], height: float
+) -> None:
+    ends = []
+    for (title, by_seed), shade in zip(sorted(controls.items()), SHADES * len(controls), strict=False):
+        mean, std = mean_std(by_seed.values())
+        if mean is not None:
+            axes.axhspan(mean - (std or 0), mean + (std or 0), color=shade, alpha=0.12, linewidth=0)
+            axes.axhline(mean, color=shade, linewidth=0.9, linestyle=(0, (2, 2)), label=title)
+            ends.append((mean, CONTROLS.get(title, title), shade))
+    rests = sorted({rest for _, rest in lines})
+    for (signal, rest), by_window in sorted(lines.items()):
+        x = sorted(by_window)
+        summaries = [mean_std(by_window[w].values()) for w in x]
+        mean_line = np.array([np.nan if mean is None else mean for mean, _ in summaries])
+        spread = np.array([np.nan if std is None else std for _, std in summaries])  # of one seed: no band
+        colour = COLOURS[signal]
+        if len(x) == 1:  # too narrow for a band
+            axes.errorbar(x, mean_line, yerr=spread, fmt="none", ecolor=colour, alpha=0.5, elinewidth=0.8, capsize=2)
+        axes.fill_between(x, mean_line - spread, mean_line + spread, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(x, mean_line, color=colour, marker="o", markersize=2.5, linestyle=DASHES[rests.index(rest) % 4],
+                  label=f"{signal} {rest}".strip())  # fmt: skip
+        ends.append((float(mean_line[-1]), ", ".join([SHORT[signal]] + [rest] * (rest != _shared(lines))), colour))
+    axes.set_xticks(sorted({w for by_window in lines.values() for w in by_window}))
+    axes.margins(x=0.04)
+    label_ends(axes, ends, height=0.7 * height)

@@ -1,0 +1,213 @@
+"""What there is to say of one run: what was lost, what accuracy hid, which classes are at risk."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from wane.measures.early_warning import check_at_risk
+from wane.measures.history import History
+from wane.predictions.comparison import EVIDENCE
+from wane.runs.folder import RunFolder
+from wane.softmax.signals import SIGNALS
+from wane.views.compare.tables import percent
+
+__all__ = ["Timeline", "hidden_decline", "near_zero", "old_classes", "risk_check", "three_sentences", "timeline"]
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+#: A class that lost less accuracy than this held; one that lost more than `LOST` has lost.
+HELD, LOST = 0.05, 0.10
+#: The least mean decline of the six bounded signals that is worth a line.
+DECLINE = 0.01
+
+
+class Timeline(NamedTuple):
+    """Everything that was measured on the test data of a run, classes in the order in which they were learnt."""
+
+    step: Ints  # (S,) optimiser steps
+    task: Ints  # (S,) the task that was being learnt
+    classes: Ints  # (K,)
+    class_task: Ints  # (K,)
+    images: Ints  # (K,) of the last evaluation
+    values: Array  # (signals, S, K), NaN where a class was not evaluated
+
+    def of(self, signal: str) -> Array:
+        """(S, K) of one signal."""
+        values: Array = self.values[list(SIGNALS).index(signal)]
+        return values
+
+    @property
+    def boundaries(self) -> Ints:
+        """The first evaluation of each task but the first."""
+        return np.flatnonzero(np.diff(self.task)) + 1
+
+    def learnt(self) -> Ints:
+        """(K,) the last evaluation of each class's own task: right after it was learnt."""
+        return np.array([np.flatnonzero(self.task <= task)[-1] for task in self.class_task])
+
+
+def timeline(history: History) -> Timeline | None:
+    """The test evaluations of a history; None if there is none yet."""
+    tested = [e for e in history.evaluations if e.split == "test"]
+    if not tested:
+        return None
+    step, task, classes, _ = history.trajectory("accuracy")
+    values = np.stack([history.trajectory(name).values for name in SIGNALS])
+    known = history.class_to_task
+    class_task = np.zeros_like(classes) if known is None else known[classes]
+    images = np.zeros(int(classes.max()) + 1, np.int64)
+    for e in tested:
+        images[e.classes] = e.n
+    order = np.lexsort((classes, class_task))
+    return Timeline(step, task, classes[order], class_task[order], images[classes[order]], values[..., order])
+
+
+def old_classes(t: Timeline) -> NDArray[np.bool_]:
+    """The classes whose task is over, and which had been evaluated when it ended."""
+    after = t.of("accuracy")[t.learnt(), np.arange(len(t.classes))]
+    past: NDArray[np.bool_] = (t.class_task < t.task[-1]) & np.isfinite(after) & np.isfinite(t.of("accuracy")[-1])
+    return past
+
+
+def hidden_decline(t: Timeline) -> list[dict[str, Any]]:
+    """Old classes whose accuracy held since they were learnt while the signals under it fell, worst first.
+
+    A row has the class, `drift`, the mean change of the six bounded signals, and accuracy, ctl and nkl before and now.
+    """
+    at, now = t.learnt(), t.values[:, -1]
+    then = t.values[:, at, np.arange(len(t.classes))]
+    six = [list(SIGNALS).index(name) for name in EVIDENCE]
+    drift = (now - then)[six].mean(0)
+    held = (now - then)[0] >= -HELD - 1e-9
+    rows = [
+        {"class": int(t.classes[k]), "task": int(t.class_task[k]), "images": int(t.images[k]), "drift": float(drift[k]),
+         **{name: (float(then[i, k]), float(now[i, k])) for i, name in enumerate(SIGNALS)}}
+        for k in np.flatnonzero(old_classes(t) & held & (drift <= -DECLINE))
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: row["drift"])
+
+
+def near_zero(t: Timeline, competitors: int) -> list[dict[str, Any]]:
+    """Classes that are never right at the end, the nearest to coming back first (by the rank of their label).
+
+    `rank` is the typical rank of the label (its geometric mean over the images), among so many `competitors`.
+    """
+    now = {name: t.of(name)[-1] for name in SIGNALS}
+    rows = [
+        {"class": int(t.classes[k]), "task": int(t.class_task[k]), "images": int(t.images[k]),
+         "rank": float(competitors ** (1 - now["log_tlr"][k])), **{name: float(now[name][k]) for name in now}}
+        for k in np.flatnonzero(now["accuracy"] == 0)
+    ]  # fmt: skip
+    return sorted(rows, key=lambda row: row["rank"])
+
+
+def risk_check(history: History, *, horizon: int = 5) -> str:
+    """What warnings were worth in this very run, in a sentence."""
+    found, plain = (check_at_risk(history, signals=s, horizon=horizon) for s in (("ctl", "nkl"), ("accuracy",)))
+    if not found.warned:
+        return "No such warning could be checked in this run: there was none early enough."
+    by_accuracy = f"is right in {percent(plain.precision)} of {plain.warned}" if plain.warned else "never warns"
+    return (f"A hint of where to look, not a forecast: of {found.warned} such warnings in this run, "
+            f"{percent(found.precision)} came true within {horizon} epochs; by accuracy's own slope the same rule "
+            f"{by_accuracy}, and always to warn would be right in {percent(found.base_rate)}.")  # fmt: skip
+
+
+def three_sentences(
+    run: RunFolder, t: Timeline, rows: dict[str, list[dict[str, Any]]], levels: pl.DataFrame
+) -> list[str]:
+    """What was lost, what accuracy hid, which classes are at risk.
+
+    Args:
+        run: for the names of its classes.
+        t: its evaluations.
+        rows: `decline`, `near` and `risk`, as the functions above give them.
+        levels: the numbers of `conditional`: level, signal, n, q1, median, q3, min, max.
+    """
+    names = run.class_names
+    return [_lost(t, names), _hid(t, names, rows, levels), _risk(rows["risk"], names, finished=run.summary is not None)]
+
+
+def _lost(t: Timeline, names: tuple[str, ...]) -> str:
+    accuracy, old = t.of("accuracy"), old_classes(t)
+    if not old.any():
+        mean = float(np.nanmean(accuracy[-1]))
+        over = _classes(len(t.classes))
+        return f"There is but one task so far, so nothing could be lost yet: accuracy is {percent(mean)} over {over}."
+    then, now = accuracy[t.learnt(), np.arange(len(t.classes))][old], accuracy[-1][old]
+    lost = then - now
+    worst = int(lost.argmax())
+    start = (f"Accuracy on the {_classes(int(old.sum()))} of earlier tasks went from {percent(float(then.mean()))}, "
+             f"right after each was learnt, to {percent(float(now.mean()))}")  # fmt: skip
+    count = int((lost > LOST + 1e-9).sum())
+    if not count:
+        return f"{start}; none lost more than {100 * LOST:.0f} points."
+    who = _name(int(t.classes[old][worst]), names)
+    return (f"{start}: {count} lost more than {100 * LOST:.0f} points, most of all {who} "
+            f"({percent(float(then[worst]))} to {percent(float(now[worst]))}).")  # fmt: skip
+
+
+def _hid(t: Timeline, names: tuple[str, ...], rows: dict[str, list[dict[str, Any]]], levels: pl.DataFrame) -> str:
+    near, decline = rows["near"], rows["decline"]
+    said = []
+    if len(near) > 1:
+        first, last = near[0], near[-1]
+        said.append(
+            f"{_classes(len(near))} stand at 0 %, but not alike: the label of {_name(first['class'], names)} is "
+            f"typically ranked {_rank(first['rank'])}, that of {_name(last['class'], names)} {_rank(last['rank'])}"
+        )
+    elif near:
+        one = near[0]
+        said.append(f"{_name(one['class'], names)} stands at 0 %, with its label typically ranked {_rank(one['rank'])}")
+    if decline:
+        who = _listed([row["class"] for row in decline], names)
+        said.append(f"{_classes(len(decline))} kept their accuracy while the signals under it fell ({who})"
+                    if len(decline) > 1 else f"{who} kept its accuracy while the signals under it fell")  # fmt: skip
+    at = levels.filter(pl.col("signal") == "cm", pl.col("n") > 1).sort("n", descending=True)
+    if len(said) < 2 and len(at):
+        row = at.row(0, named=True)
+        said.append(f"at {100 * row['level']:.0f} % accuracy, the confusion margin of a class is anything from "
+                    f"{row['min']:.2f} to {row['max']:.2f}")  # fmt: skip
+    if not said:
+        return "What accuracy hides cannot be told from so few evaluations."
+    return f"Accuracy hid this: {'; '.join(said)}."
+
+
+def _risk(risk: list[dict[str, Any]], names: tuple[str, ...], *, finished: bool) -> str:
+    if not risk:
+        return "No class is at risk by its trend: none declines steadily while its accuracy holds."
+    first = risk[0]
+    when = f"by epoch {first['expected_epoch']}" + (", had training gone on" if finished else "")
+    be = "is" if len(risk) == 1 else "are"
+    return (f"{_classes(len(risk))} {be} at risk ({_listed([r['class'] for r in risk], names)}): confidence in the "
+            f"label falls steadily while accuracy holds; {_name(first['class'], names)} should be below "
+            f"{percent(max(first['falls_below'], 0.0))} {when}.")  # fmt: skip
+
+
+def _name(index: int, names: tuple[str, ...]) -> str:
+    """In quotes: a class may be called "a" or "3"."""
+    return f"“{names[index] if index < len(names) else index}”"
+
+
+def _listed(classes: list[int], names: tuple[str, ...], most: int = 4) -> str:
+    shown = ", ".join(_name(c, names) for c in classes[:most])
+    return shown + (f" and {len(classes) - most} more" if len(classes) > most else "")
+
+
+def _rank(rank: float) -> str:
+    """A mean rank in words.
+
+    >>> _rank(1.2), _rank(2.4), _rank(11.0), _rank(22.6)
+    ('1st', '2nd', '11th', '23rd')
+    """
+    whole = max(1, round(rank))
+    ending = "th" if whole % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(whole % 10, "th")
+    return f"{whole}{ending}"
+
+
+def _classes(count: int) -> str:
+    return f"{count} class{'es' if count != 1 else ''}"

@@ -1,0 +1,1 @@
+"""Tables of runs: a row a method, mean and spread over seeds."""

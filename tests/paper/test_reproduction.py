@@ -1,0 +1,289 @@
+"""The verdict comes from the interval; the page and the files come from run folders alone."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+from views.hand_made import made_history, write_run
+
+from wane.cli import app
+from wane.cli.paper import _seeded
+from wane.paper.claim_measures import as_wide_as, varies_more, within
+from wane.paper.claims import CLAIMS
+from wane.paper.judging import Claim, judge, judged_markdown
+from wane.paper.reproduction import write_reproduction
+from wane.paper.values import printed
+from wane.runs.config import build_config, parse_setting
+from wane.runs.folder import find_runs
+from wane.sweeps.plan import Planned, expand
+from wane.views.tables.run_tables import Interval
+
+
+def runs_of(root, methods):
+    """`methods`: title -> (settings, accuracy of the old task at the end, by seed)."""
+    made = []
+    for name, (settings, ends) in methods.items():
+        for seed, end in enumerate(ends):
+            matrix = ((0.8, None), (end, 0.9))
+            made.append(write_run(root / f"{name}-{seed}", [settings, {"seed": seed}], matrix=matrix))
+    return made
+
+
+TREND = {"learner": {"trend": {"signal": "log_tlr"}}}
+FEWER = next(
+    c for c in CLAIMS if c.text.startswith("Log-TLR trend sampling gives less forgetting") and c.data == "cifar100"
+)
+
+
+@pytest.mark.parametrize(
+    ("ends", "verdict"),
+    [
+        ((0.50, 0.52, 0.51), "holds"),
+        ((0.30, 0.31, 0.29), "does not hold"),
+        ((0.30, 0.50, 0.40), "cannot tell"),
+        ((0.60,), "cannot tell"),
+    ],
+)
+def test_the_verdict_comes_from_the_interval(tmp_path, ends, verdict):
+    runs = runs_of(tmp_path, {"er": ({}, (0.40, 0.41, 0.39)), "trend": (TREND, ends)})
+    judged = judge(FEWER, runs)
+    assert judged.verdict == verdict
+    part = judged.parts["er, trend log_tlr against er"]
+    gain = [100 * (e - r) for e, r in zip(ends, (0.40, 0.41, 0.39), strict=False)]  # less forgotten, in points
+    assert part.difference == pytest.approx(np.mean(gain))
+    assert part.n == len(ends)
+
+
+def test_a_claim_of_several_parts_holds_if_every_part_does(tmp_path):
+    claim = next(c for c in CLAIMS if c.text.startswith("All continuous variants"))
+    weights = {
+        s: ({"learner": {"weights": {"signal": s}}}, (0.6, 0.61, 0.6))
+        for s in ("tlr", "log_tlr", "rtlr", "cm", "nkl", "ctl")
+    }
+    er = {"er": ({}, (0.40, 0.41, 0.39))}
+    assert judge(claim, runs_of(tmp_path / "a", {**er, **weights})).verdict == "holds"
+    worse = {**weights, "nkl": (weights["nkl"][0], (0.2, 0.21, 0.2))}
+    assert judge(claim, runs_of(tmp_path / "b", {**er, **worse})).verdict == "does not hold"
+    assert judge(claim, []).verdict == "cannot tell"
+
+
+def test_the_diagnostics_are_judged_from_the_history(tmp_path):
+    whiskers = next(c for c in CLAIMS if "a whisker above 0.35" in c.text)
+    sharp = [[0.8, 0.8, np.nan, np.nan]] * 4 + [[0.1, 0.2, 0.5, 0.6], [0.1, 0.1, 0.6, 0.7]] * 2
+    runs = [
+        write_run(tmp_path / f"{s}", [{"seed": s}], history=made_history(np.array(sharp) + 0.001 * s)) for s in range(3)
+    ]
+    assert judge(whiskers, runs).parts["accuracy"].n == 3
+    for claim in CLAIMS:
+        assert judge(claim, runs).verdict in ("holds", "does not hold", "cannot tell")
+
+
+def test_the_order_of_the_table_is_judged_by_seeds_that_have_all_of_it(tmp_path):
+    claim = next(c for c in CLAIMS if "order of the seven signals" in c.text)
+    as_printed = {s: printed("cifar100", f"er, weights {s}", "accuracy").mean / 100
+                  for s in ("tlr", "log_tlr", "rtlr", "cm", "nkl", "ctl", "accuracy")}  # fmt: skip
+    methods = {s: ({"learner": {"weights": {"signal": s}}}, (v, v, 1 - v)) for s, v in as_printed.items()}
+    methods["ctl"] = (methods["ctl"][0], methods["ctl"][1][:2])  # the third seed lacks one
+    judged = judge(claim, runs_of(tmp_path, methods))
+    assert judged.parts["rho"].n == 2
+    assert judged.parts["rho"].difference == pytest.approx(1.0)
+    backwards = {s: (m[0], [1 - v for v in m[1]]) for s, m in methods.items()}
+    assert judge(claim, runs_of(tmp_path / "b", backwards)).parts["rho"].difference == pytest.approx(-1.0)
+
+
+def test_what_the_task_before_loses_at_once(tmp_path):
+    claim = next(c for c in CLAIMS if c.text == "In the first epoch of a task the one before it loses accuracy")
+    falls = made_history([[0.9, 0.7, np.nan, np.nan]] * 2 + [[0.6, 0.4, 0.5, 0.5], [0.1, 0.1, 0.5, 0.5]])
+    assert judge(claim, [write_run(tmp_path / "r", history=falls)]).parts["accuracy"].difference == pytest.approx(30)
+
+
+def test_the_same_is_judged_without_a_schedule(tmp_path):
+    """Runs with a constant rate count for the controls, those with a schedule do not."""
+    claim = next(c for c in CLAIMS if "whisker above 0.35; at a constant" in c.text)
+    moving = [[0.8, 0.8, np.nan, np.nan]] * 4 + [[0.1, 0.2, 0.5, 0.6], [0.1, 0.1, 0.6, 0.7]] * 2
+    runs = [
+        write_run(tmp_path / f"{s}", [{"seed": s, "learner": {"milestones": [2], "decay": decay}}],
+                  history=made_history(np.array(moving)))
+        for s, decay in enumerate((0.1, 1.0, 1.0))
+    ]  # fmt: skip
+    assert claim.recipe == "ablations"
+    assert judge(claim, runs).parts["accuracy"].n == 2
+
+
+def test_every_run_of_the_window_claims_is_in_their_recipe(tmp_path):
+    """With all runs of a recipe there, no part of a claim about it is missing."""
+    for recipe in ("windows", "windows_standardised", "windows_percent"):
+        runs = [
+            write_run(tmp_path / recipe / plan.name, [plan.config.model_dump(mode="json", exclude_none=True)])
+            for plan in expand(recipe, over={"seed": [0, 1]})
+        ]
+        judged = [judge(claim, runs) for claim in CLAIMS if claim.recipe == recipe]
+        assert judged
+        assert all(part.n == 2 for each in judged for part in each.parts.values()), recipe
+
+
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ((0.415, 0.42, 0.425), "holds; less than printed"),  # 1.5, 2, 2.5 points of 8.68
+        ((0.40, 0.41, 0.39), "cannot tell; less than printed"),
+        ((0.40, 0.50, 0.45), "cannot tell"),
+        ((), "not run"),
+    ],
+)
+def test_a_gain_can_be_less_than_printed(tmp_path, ends, words):
+    judged = judge(FEWER, runs_of(tmp_path, {"er": ({}, (0.4, 0.4, 0.4)), "trend": (TREND, ends)}))
+    assert judged.words == words
+    assert f"**{words}**" in judged_markdown([judged])
+
+
+def test_two_methods_are_alike_if_neither_is_a_margin_above_the_other(tmp_path):
+    """Old tasks at 0.50 and 0.51, 0.52 and 0.51: accuracy, a mean of two tasks, differs by half a point either way."""
+    runs = runs_of(tmp_path, {"er": ({}, (0.50, 0.52)), "trend": (TREND, (0.51, 0.51))})
+    parts = within(1, "accuracy", ("er", "er, trend log_tlr"))(runs)
+    assert parts["er above er, trend log_tlr"] == {0: pytest.approx(1.5), 1: pytest.approx(0.5)}
+    assert parts["er, trend log_tlr above er"] == {0: pytest.approx(0.5), 1: pytest.approx(1.5)}
+
+
+def test_variation_is_a_ratio_with_the_interval_of_the_f_distribution(tmp_path):
+    """Standard deviations of 2 and 1: one doubling. F(0.975; 2, 2) is 39: with three seeds 2.64 are chance."""
+    runs = runs_of(tmp_path, {"er": ({}, (0.40, 0.42, 0.44)), "trend": (TREND, (0.50, 0.51, 0.52))})
+    found = varies_more("retention", ("er", "er, trend log_tlr"), ("er", "er, trend loss"))(runs)
+    chance = np.log2(39) / 2
+    assert found["er against er, trend log_tlr"] == pytest.approx(Interval(3, 1.0, 1 - chance, 1 + chance), rel=1e-6)
+    assert found["er against er, trend loss"] == Interval(0, None, None, None)
+    claim = Claim("table2", "cifar100", "", "", "", "", varies_more("retention", ("er", "er, trend log_tlr")))
+    assert judge(claim, runs).verdict == "cannot tell"
+
+
+def test_the_spread_at_zero_beside_the_printed_one(tmp_path):
+    rows = [[0.5, 0.5, np.nan, np.nan], [0.0, 0.0, 0.0, 0.0]]
+    levels = np.array([0.1, 0.2, 0.3, 0.4])
+    run = write_run(tmp_path / "run", history=made_history(rows, of=lambda name, row: levels))
+    assert as_wide_as("cm", 0.1)(run) == {"cm": pytest.approx(0.15 - 0.1)}  # quartiles 0.175 and 0.325
+
+
+def test_stability_is_judged_over_the_windows_that_every_signal_has(tmp_path):
+    def ends(signal, window, *values):
+        trend = {"signal": signal, "window": window}
+        return {f"{signal}{window}": ({"learner": {"trend": trend}}, values)}
+
+    methods = {}
+    for signal in ("log_tlr", "loss", "nkl", "cm", "accuracy"):
+        wild = signal == "accuracy"
+        methods |= ends(signal, 3, 0.1, 0.2) | ends(signal, 15, 0.5 if wild else 0.2, 0.2)
+    methods |= ends("accuracy", 5, 0.9, 0.9)  # the others were not run there
+    claim = next(c for c in CLAIMS if c.recipe == "windows" and "stable across windows" in c.text)
+    judged = judge(claim, runs_of(tmp_path, methods))
+    assert list(judged.parts) == [f"{s}, w = 3, 15" for s in ("log_tlr", "loss", "nkl", "cm")]
+    assert judged.parts["cm, w = 3, 15"].difference == pytest.approx(100 * (0.3 / 2 + 0) / 2)  # two tasks, two seeds
+    assert judged.parts["cm, w = 3, 15"].n == 2
+
+
+def test_files_and_page(tmp_path):
+    history = made_history([[0.8, 0.8, np.nan, np.nan]] * 4 + [[0.1, 0.0, 0.5, 0.6]] * 4)
+    plans = []
+    for name, settings in {"er": {}, "trend": TREND, "<b>": {"memory": {"draw": "class_uniform"}}}.items():
+        for seed in range(2):
+            run = write_run(tmp_path / "runs" / f"{len(plans)}", [settings, {"seed": seed}], history=history)
+            plans.append((Planned(name, build_config(run.config.model_dump(), {"recipe": "table2-small"})), run))
+    out = tmp_path / "out"
+    planned, runs = [p for p, _ in plans], [r for _, r in plans]
+    page = write_reproduction({"diagnostics": planned, "table2": planned}, runs, out)
+    names = {path.name for path in out.iterdir()}
+    assert {
+        "diagnostics_cifar100.json",
+        "agreement_cifar100.csv",
+        "agreement_cifar100.md",
+        "table2.txt",
+        "table2.csv",
+        "table2.md",
+        "table2.tex",
+        "trajectories_cifar100.png",
+        "claims.md",
+        "questions.md",
+        "questions.csv",
+    } <= names
+    listed = (out / "claims.md").read_text()
+    assert "| **not run** |" in listed
+    assert "| Log-TLR trend sampling gives less forgetting than ER | 4.4, Table 2 | cifar100 | 8.68 | +0.00" in listed
+    text = page.read_text()
+    assert "6 of 6 planned runs" in text
+    assert "Log-TLR trend sampling gives less forgetting than ER" in text
+    assert "http:" not in text
+    assert "https:" not in text
+    with pytest.raises(ValueError, match="none of the 6 runs is done"):
+        write_reproduction({"table2": planned}, [], out)
+
+
+def test_a_run_that_recorded_more_stands_for_one_of_a_table(tmp_path):
+    run = write_run(tmp_path / "run", [{"record": {"flow": True}}], matrix=((0.8, None), (0.4, 0.9)))
+    plain = Planned("ER", build_config(run.config.model_dump(), {"record": {"flow": False}}))
+    write_reproduction({"table2": [plain]}, [run], tmp_path / "out")
+    assert "65.00" in (tmp_path / "out" / "table2.txt").read_text()
+    with pytest.raises(ValueError, match="none of the 1 runs is done"):
+        write_reproduction({"diagnostics": [plain]}, [run], tmp_path / "none")
+
+
+def test_seeds_of_the_headline_count_for_the_claims_of_the_tables(tmp_path):
+    """Its runs of ER and the Log-TLR trend are those of Table 2: seeds 0 and 1 there, 2 and 3 here."""
+    runs = runs_of(tmp_path / "runs", {"er": ({}, (0.4,) * 4), "trend": (TREND, (0.5, 0.5, 0.6, 0.6))})
+    table = [Planned("", run.config) for run in runs if run.config.seed < 2]
+    headline = [Planned("", run.config) for run in runs if run.config.seed >= 2]
+    claim = "| Log-TLR trend sampling gives less forgetting than ER | 4.4, Table 2 | cifar100 | 8.68 |"
+    write_reproduction({"table2": table}, runs, tmp_path / "alone")
+    assert f"{claim} +10.00" in (tmp_path / "alone" / "claims.md").read_text()
+    write_reproduction({"table2": table, "headline": headline}, runs, tmp_path / "both")
+    (line,) = [said for said in (tmp_path / "both" / "claims.md").read_text().splitlines() if said.startswith(claim)]
+    assert f"{claim} +15.00" in line
+    assert "n\u00a0=\u00a04" in line
+
+
+def test_the_same_run_recorded_twice_counts_once(tmp_path):
+    runs = [write_run(tmp_path / f"{flow}", [{"record": {"flow": flow}}]) for flow in (True, False)]
+    plans = [Planned("ER", run.config) for run in runs]
+    page = write_reproduction({"table2": plans}, runs, tmp_path / "out").read_text()
+    assert "1 of 1 planned runs" in page
+
+
+#: A run takes a fraction of a second.
+TINY = ["data.per_class=10", "data.tasks=2", "learner.epochs=1", "memory.capacity=20", "model.width=4"]
+
+
+def test_the_command_runs_what_is_missing_and_shows_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny = [word for setting in TINY for word in ("--set", setting)]
+    command = ["reproduce", "ablations", "--scale", "demo", *tiny]
+    assert "no run at or below runs" in CliRunner().invoke(app, [*command, "--only-show"]).output
+    done = CliRunner().invoke(app, [*command, "--seeds", "1", "--workers", "1"])
+    assert done.exit_code == 0, done.output
+    assert len(find_runs("runs")) == 5  # its rows
+    assert "ER, constant rate" in (tmp_path / "reproduction" / "ablations.txt").read_text()
+    shown = CliRunner().invoke(app, [*command, "--only-show", "--out", "again"])
+    assert shown.exit_code == 0, shown.output
+    for name in ("ablations.txt", "claims.md", "questions.csv"):
+        assert (tmp_path / "again" / name).read_text() == (tmp_path / "reproduction" / name).read_text()
+    assert "5 of 15" in (tmp_path / "again" / "reproduction.html").read_text()  # the recipe has three seeds
+
+
+def test_a_run_that_fails_is_said_and_the_rest_is_shown(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reproduction").mkdir()
+    (tmp_path / "reproduction" / "ablations_of_old.txt").write_text("of another day")
+    tiny = [word for setting in TINY for word in ("--set", setting)]
+    command = ["reproduce", "ablations", "--scale", "demo", *tiny, "--seeds", "1", "--workers", "1"]
+    first = expand("ablations", scale="demo", settings=tuple(map(parse_setting, TINY)))[0]
+    broken = tmp_path / "runs" / first.name
+    broken.mkdir(parents=True)
+    (broken / "failed.json").write_text('{"error": "boom"}')
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 1
+    assert f"failed: runs/{first.name}: boom" in done.output
+    page = (tmp_path / "reproduction" / "reproduction.html").read_text()
+    assert "4 of 5 planned runs" in page
+    assert "of another day" not in page
+
+
+def test_parts_without_seeds_of_their_own_get_three():
+    assert _seeded("diagnostics", {"data.name": ["cifar100"]}) == {"data.name": ["cifar100"], "seed": [0, 1, 2]}
+    assert _seeded("diagnostics", {"seed": [4]}) == {"seed": [4]}
+    assert _seeded("windows_percent", {}) == {}
