@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from wane.interventions.loss_weights import LossWeights
     from wane.interventions.trend_sampler import TrendSampler
     from wane.measures.early_warning import at_risk, check_at_risk
-    from wane.measures.group_metrics import ClassMetrics
+    from wane.measures.group_metrics import ClassMetrics, GroupMetrics
     from wane.measures.history import History, Trajectory
     from wane.measures.transfer import (
         average,
@@ -27,20 +27,21 @@ if TYPE_CHECKING:
     from wane.predictions.comparison import compare, score
     from wane.predictions.predictions import Predictions, align, read_predictions
     from wane.runs.store import load_runs
-    from wane.softmax.signals import SIGNALS, Signal, Signals, linear_signals, signals
+    from wane.softmax.registry import SIGNALS, Signal
+    from wane.softmax.signals import Signals, linear_signals, signals, signals_within
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "SIGNALS", "ClassMetrics", "History", "LossWeights", "Predictions", "Signal", "Signals", "Trajectory",
-    "TrendSampler", "align", "at_risk", "average", "backward_transfer", "check_at_risk", "compare", "forgetting",
-    "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity", "read_predictions", "retention",
-    "score", "signals", "wc_acc", "windowed_forgetting", "windowed_plasticity",
+    "SIGNALS", "ClassMetrics", "GroupMetrics", "History", "LossWeights", "Predictions", "Signal", "Signals",
+    "Trajectory", "TrendSampler", "align", "at_risk", "average", "backward_transfer", "check_at_risk", "compare",
+    "forgetting", "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity", "read_predictions",
+    "retention", "score", "signals", "signals_within", "wc_acc", "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `measures.transfer`.
 _HOME = {
-    "ClassMetrics": "measures.group_metrics",
+    **dict.fromkeys(("ClassMetrics", "GroupMetrics"), "measures.group_metrics"),
     "LossWeights": "interventions.loss_weights",
     "TrendSampler": "interventions.trend_sampler",
     "load_runs": "runs.store",
@@ -48,7 +49,8 @@ _HOME = {
     **dict.fromkeys(("Predictions", "align", "read_predictions"), "predictions.predictions"),
     **dict.fromkeys(("compare", "score"), "predictions.comparison"),
     **dict.fromkeys(("at_risk", "check_at_risk"), "measures.early_warning"),
-    **dict.fromkeys(("SIGNALS", "Signal", "Signals", "linear_signals", "signals"), "softmax.signals"),
+    **dict.fromkeys(("SIGNALS", "Signal"), "softmax.registry"),
+    **dict.fromkeys(("Signals", "linear_signals", "signals", "signals_within"), "softmax.signals"),
 }
 
 

@@ -159,8 +159,8 @@ def test_errors(history):
     h.record(evaluation([1, 1]), step=0, task=0)
     with pytest.raises(ValueError, match="does not know the task of each class"):
         h.matrix("cm")
-    with pytest.raises(ValueError, match="2 classes were recorded, but class_to_task names 4"):
-        history.record(evaluation([1, 1]), step=9, task=1)
+    with pytest.raises(ValueError, match="5 classes were recorded, but class_to_task names 4"):
+        history.record(evaluation([1] * 5), step=9, task=1)
     with pytest.raises(ValueError, match="not average='macro'"):
         history.record(wane.ClassMetrics(4, average="macro"), step=9, task=1)
     with pytest.raises(ValueError, match="divide the classes into tasks differently"):

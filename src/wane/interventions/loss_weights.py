@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
+from wane.softmax.registry import SIGNALS
 
-from wane.softmax.signals import SIGNALS, Signals
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from wane.softmax.container import Signals
 
 __all__ = ["LossWeights", "weight_statistics"]
 
@@ -27,11 +30,13 @@ class LossWeights:
         temperature: of the softmax form.
         normalise: ``"mean"``: scale the weights to mean 1 over the rows that count, so that they shift the loss between
             rows without changing its size; ``"none"``: leave them.
+        rows: which rows of a training step get weights: the ``"replay"`` rows, or ``"all"``. For the training loop;
+            in a loop of your own, pass the signals of the rows that you want to weigh.
 
     All leading dimensions are one batch: (B, T) tokens weigh against each other as B * T rows. A row whose score is not
     finite, as where `ignore_index` made it NaN, does not count: its weight is 0, and the others' are as without it.
 
-    >>> import wane
+    >>> import torch, wane
     >>> logits = torch.tensor([[3.0, 0, 0, 0], [0, 3.0, 0, 0]])
     >>> LossWeights("ctl", epsilon=0.1)(wane.signals(logits, torch.tensor([0, 0])))
     tensor([0.2574, 1.7426])
@@ -46,39 +51,49 @@ class LossWeights:
     epsilon: float = 0.1
     temperature: float = 1.0
     normalise: Literal["mean", "none"] = "mean"
+    rows: Literal["replay", "all"] = "replay"
 
     def __post_init__(self) -> None:
-        SIGNALS[self.signal]  # an unknown name fails here, with the nearest one
+        row = SIGNALS[self.signal]  # an unknown name fails here, with the nearest one
         if self.form not in ("inverse", "complement", "softmax"):
             raise ValueError(f"unknown form {self.form!r}: choose inverse, complement or softmax")
+        if self.form == "complement" and row.higher_is_better and not row.bounded:
+            raise ValueError(f"the complement of {self.signal!r}, which has no upper bound, is not defined: "
+                             "choose another form")  # fmt: skip
         if self.normalise not in ("mean", "none"):
             raise ValueError(f"unknown normalise {self.normalise!r}: choose mean or none")
-        if self.epsilon <= 0 or self.temperature <= 0:
-            raise ValueError(f"epsilon={self.epsilon} and temperature={self.temperature} must both be above 0")
+        if self.rows not in ("replay", "all"):
+            raise ValueError(f"unknown rows {self.rows!r}: choose replay or all")
+        if not (0 < self.epsilon < math.inf and 0 < self.temperature < math.inf):
+            raise ValueError(
+                f"epsilon={self.epsilon} and temperature={self.temperature} must both be above 0, and finite"
+            )
 
-    @torch.no_grad()
     def __call__(self, scored: Signals) -> Tensor:
         """Weights in the shape of the rows of `scored`, detached; of mean 1 unless `normalise` is ``"none"``."""
-        # In float64, so that equal scores give weights of exactly 1, and the loss of plain replay to the bit.
-        score = getattr(scored, self.signal).detach().to(torch.float64).reshape(-1)
-        counts = score.isfinite()
-        weights = torch.where(counts, self._unscaled(score, counts), 0.0)
-        if self.normalise == "mean":
-            mean = weights.sum() / counts.sum()
-            # Nothing is forgotten at all: every complement is 0, and no row deserves more than another.
-            weights = torch.where(mean > 0, weights / mean, counts.to(weights.dtype))
-        rows: Tensor = weights.to(scored.loss.dtype).view(scored.loss.shape)
-        return rows
+        import torch
+
+        with torch.no_grad():
+            values = scored[self.signal]
+            # In float64, so that equal scores give weights of exactly 1, and the loss of plain replay to the bit.
+            score = values.detach().to(torch.float64).reshape(-1)
+            counts = score.isfinite()
+            weights = torch.where(counts, self._unscaled(score, counts), 0.0)
+            if self.normalise == "mean":
+                mean = weights.sum() / counts.sum()
+                # Nothing is forgotten at all: every complement is 0, and no row deserves more than another.
+                weights = torch.where(mean > 0, weights / mean, counts.to(weights.dtype))
+            return weights.to(values.dtype).view(values.shape)
 
     def _unscaled(self, score: Tensor, counts: Tensor) -> Tensor:
-        """The form's weights of flat scores; whatever comes out of it where a row does not count."""
+        """The form's weights of flat scores; where a row does not count they may be anything."""
         up = SIGNALS[self.signal].higher_is_better
         if self.form == "inverse":
             return 1 / (score + self.epsilon) if up else score + self.epsilon
         if self.form == "complement":
             return 1 - score if up else score
         forgotten = (-score if up else score) / self.temperature
-        return torch.softmax(forgotten.masked_fill(~counts, -torch.inf), dim=0) * counts.sum()
+        return forgotten.masked_fill(~counts, -math.inf).softmax(dim=0) * counts.sum()
 
 
 def weight_statistics(weights: Tensor) -> Tensor:
@@ -86,8 +101,11 @@ def weight_statistics(weights: Tensor) -> Tensor:
 
     The share is (sum w)^2 / (n sum w^2): 1 for equal weights, 1/n if one row has all.
 
+    >>> import torch
     >>> weight_statistics(torch.tensor([1.0, 1.0, 0.0, 0.0]))
     tensor([0.0000, 1.0000, 0.5000])
     """
+    import torch
+
     effective = weights.sum() ** 2 / (weights.numel() * (weights * weights).sum())
     return torch.stack([weights.min(), weights.max(), effective])

@@ -2,42 +2,50 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from wane.softmax.registry import SIGNALS
 
-from wane.measures.history import Evaluation, History
-from wane.softmax.signals import SIGNALS
+# numpy and torch are imported where they are used: a config that names a sampler needs neither.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from wane.measures.history import History
+
+    Array = NDArray[np.float64]
 
 __all__ = ["TrendSampler", "effective_classes"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class TrendSampler:
     """Draw classes with probability softmax(gamma * decline); then, uniformly, a stored sample of the class.
 
+    A class here is a group of the history, whatever its `kind`: the draw may as well be among domains.
+
     `decline` is minus the least-squares slope per epoch where higher is better, plus the slope where lower is (loss).
     The formula that the paper prints, softmax(gamma * slope), would favour classes that improve: `literal` gives it.
 
     Args:
         signal: whose slope.
-        window: epochs to look back, at least 2. Fewer are used while there are fewer; with less than 2, and for a class
-            with less than 2 observations, the decline is 0.
+        window: epochs to look back, at least 2. Fewer are used while there are fewer; with fewer than 2, and for a
+            class with fewer than 2 observations, the decline is 0.
         gamma: sharpness; 0 is a class-uniform draw, to the bit.
         slope: ``"raw"``, per epoch in the signal's own units, where a gamma of 2 is nearly uniform; or
             ``"standardised"`` to mean 0 and deviation 1 over the classes in scope.
-        scope: which classes compete: all ``"seen"``, or only those of ``"past"`` tasks (in the first task: all seen).
+        scope: which classes compete: all ``"seen"``, those of the tasks so far (without `class_to_task`: those that had
+            samples in some evaluation), or only those of ``"past"`` tasks (in the first task: all seen).
         source: the split of the history to measure on: ``"replay"`` (the replayed rows of the training passes, free),
             ``"holdout"``, or ``"test"``, which leaks the test data into training: an oracle, for comparison. A history
             that has evaluations, but none of this split, is an error: no trend would ever show.
         literal: the paper's printed sign.
 
+    >>> import numpy as np
+    >>> from wane import History
     >>> history = History(class_to_task=[0, 0, 0])
     >>> for epoch, values in enumerate([(0.9, 0.5, 0.5), (0.7, 0.5, 0.6), (0.5, 0.5, 0.7)]):
     ...     rows = {name: np.array(values) for name in SIGNALS} | {"n": np.ones(3, int)}
@@ -58,9 +66,9 @@ class TrendSampler:
 
     def __post_init__(self) -> None:
         SIGNALS[self.signal]  # an unknown name fails here, with the nearest one
-        if self.window < 2:
-            raise ValueError(f"window={self.window}: a slope needs at least 2 epochs")
-        if not (self.gamma >= 0 and np.isfinite(self.gamma)):
+        if not self.window >= 2 or self.window != int(self.window):
+            raise ValueError(f"window={self.window}: a slope needs at least 2 epochs, and a whole number of them")
+        if not 0 <= self.gamma < math.inf:
             raise ValueError(f"gamma={self.gamma} must be 0 or more, and finite")
         known: dict[str, tuple[str, ...]] = {
             "slope": ("raw", "standardised"), "scope": ("seen", "past"), "source": ("replay", "holdout", "test"),
@@ -70,61 +78,73 @@ class TrendSampler:
                 raise ValueError(f"unknown {name} {getattr(self, name)!r}: choose {' or '.join(values)}")
 
     def slopes(self, history: History) -> Array:
-        """(C,) least-squares slope per epoch of each class over the window; NaN with less than 2 observations."""
+        """(C,) least-squares slope per epoch of each known class over the window; NaN with fewer than 2 epochs."""
+        import numpy as np
+
         recent = history.tail(self.window, split=self.source)
         if history.evaluations and not recent:
-            known = ", ".join(sorted({e.split for e in history.evaluations}))
+            known = ", ".join(sorted(history.splits))
             raise ValueError(
                 f"nothing was recorded for source {self.source!r}, only for {known}: record with "
                 f"split={self.source!r}, draw uniformly until you have, or choose another source"
             )
-        column = list(SIGNALS).index(self.signal)
-        values = np.full((len(recent), _num_classes(history, recent)), np.nan)
+        values = np.full((len(recent), len(history.seen)), np.nan)
         for row, evaluation in enumerate(recent):
-            values[row, evaluation.classes] = evaluation.values[:, column]
+            values[row, evaluation.classes] = history.column(evaluation, self.signal)
         return least_squares_slopes(values)
 
     def decline(self, history: History) -> Array:
-        """(C,) how fast each class declines, in the units of `slope`; 0 where there is no telling yet."""
+        """(C,) how fast each class declines, in the units of the signal; 0 where that is not known yet."""
+        import numpy as np
+
         slopes = self.slopes(history)
         if not self.literal and SIGNALS[self.signal].higher_is_better:
             slopes = -slopes
         return np.nan_to_num(slopes, nan=0.0)
 
     def probabilities(self, history: History, *, task: int | None = None) -> Tensor:
-        """(C,) probabilities of the draw; 0 for classes out of scope.
+        """(C,) probabilities of the draw, for every class known to the history; 0 for classes out of scope.
 
         Args:
             history: what was measured so far; read, never changed.
             task: the task that is being learnt; default: that of the last evaluation. With ``scope="past"`` and at the
                 start of a task, before its first evaluation, it must be given.
         """
+        import numpy as np
+        import torch
+
         if not history.evaluations:
             raise ValueError("the history is empty: record an epoch first, or draw uniformly until there is one")
         now = history.evaluations[-1].task if task is None else task
         decline = self.decline(history)
-        inside = self._in_scope(history, now, len(decline))
+        inside = self._in_scope(history, now)
+        if not inside.any():
+            raise ValueError(f"no {history.kind} is in scope {self.scope!r} at task {now}: tasks are numbered from 0")
         if self.slope == "standardised":
             decline = _standardised(decline, inside & ~np.isnan(self.slopes(history)))
         score = np.where(inside, self.gamma * decline, -np.inf)
         return torch.softmax(torch.from_numpy(score), dim=0)
 
-    def _in_scope(self, history: History, now: int, classes: int) -> NDArray[np.bool_]:
-        if history.class_to_task is None:
+    def _in_scope(self, history: History, now: int) -> NDArray[np.bool_]:
+        tasks = history.class_to_task
+        if tasks is None:
             if self.scope == "past":
                 raise ValueError("scope='past' needs the task of each class: make the history with class_to_task")
-            return np.ones(classes, dtype=bool)
-        tasks = history.class_to_task
-        past = tasks < now
-        return past if self.scope == "past" and past.any() else tasks <= now
+            return history.seen
+        begun: NDArray[np.bool_] = (tasks >= 0) & (tasks <= now)
+        past = begun & (tasks < now)
+        return past if self.scope == "past" and past.any() else begun
 
 
 def least_squares_slopes(values: Array) -> Array:
     """The slope of each column of (epochs, classes) over the epochs at which it was observed; NaN below two.
 
+    >>> import numpy as np
     >>> least_squares_slopes(np.array([[1.0, 5.0], [np.nan, np.nan], [3.0, np.nan]]))
     array([ 1., nan])
     """
+    import numpy as np
+
     seen = np.isfinite(values)  # an infinite loss is no observation
     count = seen.sum(0)
     y = np.where(seen, values, 0.0)
@@ -139,25 +159,23 @@ def least_squares_slopes(values: Array) -> Array:
 def effective_classes(probabilities: Tensor) -> float:
     """How many classes a draw amounts to: the exponential of its entropy. C for a uniform draw over C classes.
 
+    >>> import torch
     >>> round(effective_classes(torch.tensor([0.5, 0.5, 0.0])), 6)
     2.0
     """
+    import torch
+
     p = probabilities.double() / probabilities.sum()
     return float(torch.special.entr(p).sum().exp())
 
 
 def _standardised(decline: Array, known: NDArray[np.bool_]) -> Array:
     """z-scores over the classes with a slope; 0, the mean, for the others and where all decline alike."""
+    import numpy as np
+
     if not known.any():
         return np.zeros_like(decline)
     mean, deviation = decline[known].mean(), decline[known].std()
     if deviation <= 1e-12:  # rounding, not a difference: it must not be blown up to one
         return np.zeros_like(decline)
     return np.where(known, (decline - mean) / deviation, 0.0)
-
-
-def _num_classes(history: History, recent: list[Evaluation]) -> int:
-    if history.class_to_task is not None:
-        return len(history.class_to_task)
-    everything: list[Any] = [e.classes.max() for e in recent if len(e.classes)]
-    return int(max(everything, default=-1)) + 1

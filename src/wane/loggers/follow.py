@@ -63,7 +63,8 @@ class Follower:
         new: dict[int, dict[str, float]] = {}
         for evaluation in history.evaluations:
             if evaluation.step > self.sent.step:
-                new.setdefault(evaluation.step, {}).update(series_of(evaluation, tasks, self.class_names))
+                values = series_of(evaluation, tasks, self.class_names, history.signals)
+                new.setdefault(evaluation.step, {}).update(values)
         with self._guarded():
             for step, values in new.items():
                 logger.log_values(step, values)

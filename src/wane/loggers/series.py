@@ -10,16 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wane.measures.history import Evaluation
-from wane.softmax.signals import SIGNALS
+from wane.softmax.registry import SIGNALS
 
 __all__ = ["series_of", "summary_values"]
 
 
-def series_of(evaluation: Evaluation, class_to_task: NDArray[np.int64], class_names: Sequence[str]) -> dict[str, float]:
+def series_of(
+    evaluation: Evaluation,
+    class_to_task: NDArray[np.int64],
+    class_names: Sequence[str],
+    signals: Sequence[str] | None = None,
+) -> dict[str, float]:
     """Every value of an evaluation: the mean over its samples, that of each task, and each class.
 
     Tools make a section of what stands before the first slash. So `test` holds the overview, and the classes of each
-    signal have a section of their own, such as `test_log_tlr`.
+    signal have a section of their own, such as `test_log_tlr`. `signals` are those of the history; default: all known.
 
     >>> e = Evaluation(8, 1, "test", np.array([0, 7]), np.array([10, 30]), np.linspace(0, 1.5, 16).reshape(2, 8))
     >>> tasks, names = np.array([0, 0, 0, 0, 1, 1, 1, 1]), ["apple"] * 7 + ["cattle"]
@@ -30,7 +35,7 @@ def series_of(evaluation: Evaluation, class_to_task: NDArray[np.int64], class_na
     task_of = class_to_task[evaluation.classes]
     labels = [_label(int(c), class_names) for c in evaluation.classes]
     found: dict[str, float] = {}
-    for column, signal in zip(evaluation.values.T, SIGNALS, strict=True):
+    for column, signal in zip(evaluation.values.T, SIGNALS if signals is None else signals, strict=True):
         overview = f"{evaluation.split}/{signal}"
         found[f"{overview}/mean"] = float(np.average(column, weights=evaluation.n))
         for task in np.unique(task_of):

@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from wane.measures.history import History
-from wane.softmax.signals import SIGNALS
+from wane.softmax.registry import SIGNALS
 
 if TYPE_CHECKING:
     import polars
@@ -196,8 +196,7 @@ def _outlook(
     held = _over_windows(accuracy, window, _median)
     slopes, left = [], []
     for name in signals:
-        sign = 1 if SIGNALS[name].higher_is_better else -1
-        values = sign * history.trajectory(name, split=split).values
+        values = SIGNALS[name].sign * history.trajectory(name, split=split).values
         slope, down = (_over_windows(values, window, f) for f in (_theil_sen, _share_down))
         # The fitted value at the end of the window: less noisy than the last observation.
         now = _over_windows(values, window, _median) + slope * (window - 1) / 2

@@ -1,22 +1,155 @@
-"""Signals to means per class: a torchmetrics.Metric, so that DDP, Lightning and MetricCollection just work."""
+"""Signals to means by group: torchmetrics.Metric objects, so that DDP, Lightning and MetricCollection just work."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from wane.softmax.signals import SIGNALS, Signals, signals
+from wane.softmax.registry import SIGNALS
+from wane.softmax.signals import Signals, signals
+
+__all__ = ["GRID", "ClassMetrics", "GroupMetrics"]
 
 #: Every value is rounded to this grid before it is added. float64 then adds without any rounding (up to a sum of 2**21
-#: a class), so the result is the same to the last bit in whatever order samples, batches and processes come. The
+#: a group), so the result is the same to the last bit in whatever order samples, batches and processes come. The
 #: rounding, 1e-10, is far below the float32 that the values are made of.
 GRID = 2.0**-32
 
 
-class ClassMetrics(Metric):
-    """The mean of every signal for every class, from sums and counts in float64.
+class GroupMetrics(Metric):
+    """The mean of every signal for every group, from sums and counts in float64.
+
+    A group is whatever an id beside the label says: a domain, a kind of token, a slice of the data.
+
+    Args:
+        num_groups: how many there are; ids run from 0.
+        classes: the classes that compete in the softmax, as in `wane.signals`. Default: all.
+        ignore_index: the label of padding, which never counts, whatever its group.
+        average: None for a value per group, ``"macro"`` for the mean over the groups that had samples, ``"micro"`` for
+            the mean over samples: scalars, as a logger wants them.
+        validate: check the input, as in `wane.signals`.
+
+    >>> m = GroupMetrics(num_groups=2, ignore_index=-100)  # say 0: words, 1: digits
+    >>> logits = torch.tensor([[[2.0, 0.0, 0.0], [0.0, 1.0, 3.0], [0.0, 0.0, 0.0]]])  # one text of three tokens
+    >>> m.update(logits, torch.tensor([[0, 1, -100]]), groups=torch.tensor([[0, 1, 1]]))
+    >>> m.compute()["accuracy"], m.counts
+    (tensor([1., 0.], dtype=torch.float64), tensor([1, 1]))
+    """
+
+    is_differentiable = False
+    higher_is_better = None
+    full_state_update = False
+
+    sums: Tensor
+    counts: Tensor
+
+    def __init__(
+        self,
+        num_groups: int,
+        *,
+        classes: Sequence[int] | None = None,
+        ignore_index: int | None = None,
+        average: str | None = None,
+        validate: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        if num_groups < 1:
+            raise ValueError(f"num_groups is {num_groups}: there must be at least 1")
+        if average not in (None, "macro", "micro"):
+            raise ValueError(f"unknown average {average!r}: choose None, 'macro' or 'micro'")
+        self.num_groups, self.classes, self.ignore_index = num_groups, classes, ignore_index
+        self.average, self.validate = average, validate
+        #: The signals that are summed: those that were known when the metric was made.
+        self.signals = tuple(SIGNALS)
+        self.add_state("sums", torch.zeros(num_groups, len(self.signals), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("counts", torch.zeros(num_groups, dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(
+        self,
+        logits: Any = None,
+        labels: Any = None,
+        *,
+        groups: Any,
+        probabilities: Any = None,
+        scored: Signals | None = None,
+    ) -> None:
+        """Add a batch of any leading shape. An update that fails leaves the metric as it was.
+
+        Args:
+            logits: as in `wane.signals`.
+            labels: as in `wane.signals`; with `scored` only needed to find padding.
+            groups: ids in the shape of the labels; those of padding are not looked at.
+            probabilities: instead of logits.
+            scored: instead of logits, what `wane.signals` has given already. Without labels and with an
+                `ignore_index`, rows of rank 0, which is what padding has there, do not count.
+        """
+        if scored is None:
+            scored = self._score(logits, labels, probabilities)
+        ids = _integers(groups, "groups", self.sums)
+        if ids.shape != scored.rank.shape:
+            raise ValueError(f"groups have shape {tuple(ids.shape)}, but the samples {tuple(scored.rank.shape)}: "
+                             "give one id for each")  # fmt: skip
+        kept: Any = slice(None)
+        if self.ignore_index is not None:
+            blank = scored.rank == 0 if labels is None else _integers(labels, "labels", self.sums) == self.ignore_index
+            kept = ~blank.to(self.sums.device).reshape(-1)
+        if self.validate and bool((empty := scored.rank.reshape(-1)[kept] == 0).any()):
+            row = int(torch.arange(ids.numel())[kept][empty.cpu()][0])
+            raise ValueError(f"row {row}, of group {int(ids.reshape(-1)[row])}, has no signals: if it is padding, give "
+                             "its label as ignore_index, and if its logits were NaN, leave it out")  # fmt: skip
+        self._add(scored, ids, kept, what="group", hint="correct it, or make the metric with more groups")
+
+    def compute(self) -> dict[str, Tensor]:
+        """The mean of each signal by name; NaN for a group without samples."""
+        sums, counts = self.sums, self.counts
+        if self.average == "micro":
+            sums, counts = sums.sum(0, keepdim=True), counts.sum(0, keepdim=True)
+        means = self._means(sums, counts)
+        return means if self.average is None else {name: value.nanmean() for name, value in means.items()}
+
+    def _score(self, logits: Any, labels: Any, probabilities: Any) -> Signals:
+        if logits is not None:
+            logits = torch.as_tensor(logits).detach()
+        return signals(
+            logits, labels, probabilities=probabilities, classes=self.classes, ignore_index=self.ignore_index,
+            validate=self.validate,
+        )  # fmt: skip
+
+    def _add(self, scored: Signals, ids: Tensor, kept: Any, *, what: str, hint: str) -> Tensor:
+        """Add what is kept of a batch to the groups `ids`, which are returned flat; all checks come first."""
+        flat = ids.reshape(-1)[kept]
+        rows = torch.stack([scored[name].detach().reshape(-1)[kept] for name in self.signals], dim=1)
+        if len(rows) != len(flat):
+            raise ValueError(f"{len(flat)} {what} ids for {len(rows)} samples: give one for each")
+        wrong = (flat < 0) | (flat >= self.num_groups)
+        if bool(wrong.any()):
+            row = int(torch.arange(ids.numel())[kept][wrong.cpu()][0])
+            raise ValueError(f"{what} {int(ids.reshape(-1)[row])} at row {row} is not a {what} from 0 to "
+                             f"{self.num_groups - 1}: {hint}")  # fmt: skip
+        added = _on_grid(rows.to(self.sums))
+        self.sums.index_add_(0, flat, added)
+        self.counts += torch.bincount(flat, minlength=self.num_groups)
+        return flat
+
+    def _means(self, sums: Tensor, counts: Tensor) -> dict[str, Tensor]:
+        """0 / 0 is the NaN of a group that had no sample."""
+        return dict(zip(self.signals, (sums / counts[:, None]).unbind(1), strict=True))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Any:
+        """Follow a module to another device, but not to another type: in half precision the sums would be wrong."""
+
+        def moved(tensor: Tensor) -> Tensor:
+            there = fn(tensor)
+            return there if there.dtype == tensor.dtype else tensor.to(there.device)
+
+        return super()._apply(moved, exclude_state)
+
+
+class ClassMetrics(GroupMetrics):
+    """The mean of every signal for every class: a `GroupMetrics` in which the group is the label.
 
     Args:
         num_classes: the size of the head, C.
@@ -35,12 +168,6 @@ class ClassMetrics(Metric):
     tensor([0.5000,    nan], dtype=torch.float64)
     """
 
-    is_differentiable = False
-    higher_is_better = None
-    full_state_update = False
-
-    sums: Tensor
-    counts: Tensor
     flow_sums: Tensor
 
     def __init__(
@@ -54,26 +181,24 @@ class ClassMetrics(Metric):
         validate: bool = True,
         **options: Any,
     ) -> None:
-        super().__init__(**options)
         if num_classes < 2:
             raise ValueError(f"num_classes is {num_classes}: signals compare at least 2 classes")
-        if average not in (None, "macro", "micro"):
-            raise ValueError(f"unknown average {average!r}: choose None, 'macro' or 'micro'")
-        self.num_classes, self.classes, self.ignore_index = num_classes, classes, ignore_index
-        self.average, self.flow, self.validate = average, flow, validate
-        self.add_state("sums", torch.zeros(num_classes, len(SIGNALS), dtype=torch.float64), dist_reduce_fx="sum")
-        self.add_state("counts", torch.zeros(num_classes, dtype=torch.int64), dist_reduce_fx="sum")
+        super().__init__(
+            num_classes, classes=classes, ignore_index=ignore_index, average=average, validate=validate, **options
+        )
+        self.num_classes, self.flow = num_classes, flow
         if flow:
             self.add_state(
                 "flow_sums", torch.zeros(num_classes, num_classes, dtype=torch.float64), dist_reduce_fx="sum"
             )
 
-    def update(
+    def update(  # type: ignore[override]  # the group is the label
         self, logits: Any = None, labels: Any = None, *, probabilities: Any = None, scored: Signals | None = None
     ) -> None:
         """Add a batch of any leading shape: logits, probabilities, or what `wane.signals` has `scored` already.
 
-        With `scored`, a training step's own signals are counted without a second look at its logits.
+        With `scored`, a training step's own signals are counted without a second look at its logits. An update that
+        fails leaves the metric as it was.
         """
         scores = None
         if scored is None or self.flow:
@@ -82,28 +207,21 @@ class ClassMetrics(Metric):
                 raise ValueError(f"the scores {tuple(scores.shape)} end in {scores.shape[-1]} classes, but num_classes "
                                  f"is {self.num_classes}: make them agree")  # fmt: skip
         if scored is None:
-            keys: dict[str, Any] = {"logits": scores} if probabilities is None else {"probabilities": scores}
-            scored = signals(
-                labels=labels, classes=self.classes, ignore_index=self.ignore_index, validate=self.validate, **keys
-            )
-        flat = torch.as_tensor(labels, device=self.sums.device).reshape(-1)
-        kept = slice(None) if self.ignore_index is None else flat != self.ignore_index
-        flat = flat[kept]
-        rows = torch.stack([value.detach().reshape(-1)[kept] for value in scored[: len(SIGNALS)]], dim=1)
-        self.sums.index_add_(0, flat, _on_grid(rows.to(self.sums)))
-        self.counts += torch.bincount(flat, minlength=self.num_classes)
+            scored = self._score(logits, labels, probabilities)
+        ids = _integers(labels, "labels", self.sums)
+        kept: Any = slice(None) if self.ignore_index is None else (ids != self.ignore_index).reshape(-1)
+        share = None
         if self.flow and scores is not None:
             p = scores.reshape(-1, self.num_classes)[kept].to(self.sums)
-            self.flow_sums.index_add_(0, flat, _on_grid(p.softmax(1) if probabilities is None else p))
+            share = _on_grid(p.softmax(1) if probabilities is None else p)
+        hint = "correct it, or name it as ignore_index if it marks padding"
+        flat = self._add(scored, ids, kept, what="label", hint=hint)
+        if share is not None:
+            self.flow_sums.index_add_(0, flat, share)
 
     def compute(self) -> dict[str, Tensor]:
         """The mean of each signal by name; NaN for a class without samples. With `flow`, also the mean softmax."""
-        sums, counts = self.sums, self.counts
-        if self.average == "micro":
-            sums, counts = sums.sum(0, keepdim=True), counts.sum(0, keepdim=True)
-        means = _means(sums, counts)
-        if self.average is not None:
-            means = {name: value.nanmean() for name, value in means.items()}
+        means = super().compute()
         if self.flow:
             means["flow"] = self.flow_sums / self.counts[:, None]
         return means
@@ -115,22 +233,23 @@ class ClassMetrics(Metric):
             raise ValueError(f"class_to_task should give a task from 0 for each of the {self.num_classes} classes, "
                              f"not {class_to_task!r}")  # fmt: skip
         size = int(task.max()) + 1
-        sums = self.sums.new_zeros(size, len(SIGNALS)).index_add_(0, task, self.sums)
-        return _means(sums, self.counts.new_zeros(size).index_add_(0, task, self.counts))
+        sums = self.sums.new_zeros(size, self.sums.shape[1]).index_add_(0, task, self.sums)
+        return self._means(sums, self.counts.new_zeros(size).index_add_(0, task, self.counts))
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """One line a signal over the classes, worst first by each signal's own order; returns (figure, axes)."""
+        """One line a bounded signal over the classes, worst first by its own order; returns (figure, axes)."""
         import matplotlib.pyplot as plt
 
         values = self.compute() if val is None else val
         if ax is None:
             _, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
-        for name, row in SIGNALS.items():
-            if name == "loss":
+        for name in self.signals:
+            row = SIGNALS[name]
+            if not row.bounded:
                 continue  # not on the scale of the others
             series = values[name].detach().cpu().reshape(-1)
             ax.plot(
-                series[~series.isnan()].sort().values.numpy(),
+                series[~series.isnan()].sort(descending=not row.higher_is_better).values.numpy(),
                 label=row.title,
                 marker="." if len(series) < 30 else "",
             )
@@ -143,6 +262,11 @@ def _on_grid(values: Tensor) -> Tensor:
     return (values * (1 / GRID)).round_().mul_(GRID)
 
 
-def _means(sums: Tensor, counts: Tensor) -> dict[str, Tensor]:
-    """0 / 0 is the NaN of a class that had no sample."""
-    return dict(zip(SIGNALS, (sums / counts[:, None]).unbind(1), strict=True))
+def _integers(values: Any, what: str, like: Tensor) -> Tensor:
+    """Labels or ids as int64, on the device of the state."""
+    if values is None:
+        raise TypeError(f"{what} are missing: give one integer for each sample")
+    tensor = torch.as_tensor(values, device=like.device)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"{what} should be integers, not {tensor.dtype}")
+    return tensor.to(torch.int64)

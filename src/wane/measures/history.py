@@ -3,49 +3,44 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wane.files import read_whole, replace_file
-from wane.softmax.signals import SIGNALS
+from wane.measures.history_files import KEYS, Contents, Evaluation, build_frame, metadata_of, read_frame, read_parquet
+from wane.measures.matrix import SignalMatrix
+from wane.softmax.registry import SIGNALS
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
-    from wane.measures.group_metrics import ClassMetrics
+    from wane.measures.group_metrics import GroupMetrics
+
+__all__ = ["KEYS", "Evaluation", "History", "Trajectory"]
 
 Array = NDArray[np.float64]
-KEYS = ("step", "task", "split", "class", "class_task", "n")
-#: Where a Parquet file keeps the task of every class: its rows tell only of classes that were evaluated.
-CLASS_TO_TASK = "wane.class_to_task"
+Ints = NDArray[np.int64]
+#: Whether the mean of a task is one over its samples, or one over the means of its classes.
+Over = Literal["samples", "classes"]
+
+#: Where the tasks that were not learnt yet, and the untrained model, were measured, by the split that they belong to.
+FUTURE = {"test": "future", "test_task": "future_task"}
+UNTRAINED = {"test": "untrained", "test_task": "untrained_task"}
 
 
 class Trajectory(NamedTuple):
     """One signal of some classes over time, NaN where a class was not evaluated; `values.mean(1)` is their mean."""
 
-    step: NDArray[np.int64]  # (S,)
-    task: NDArray[np.int64]  # (S,) the task that was being learnt
-    classes: NDArray[np.int64]  # (K,)
+    step: Ints  # (S,)
+    task: Ints  # (S,) the task that was being learnt
+    classes: Ints  # (K,)
     values: Array  # (S, K)
-
-
-class Evaluation(NamedTuple):
-    """One call of `record`: the classes that had samples, and their means."""
-
-    step: int
-    task: int
-    split: str
-    classes: NDArray[np.int64]  # (K,)
-    n: NDArray[np.int64]  # (K,)
-    values: Array  # (K, signals), in the order of SIGNALS
 
 
 class History:
@@ -53,6 +48,8 @@ class History:
 
     Args:
         class_to_task: the task of each class, for `matrix` and the column ``class_task`` (-1 where not given).
+        names: what the classes are called.
+        kind: what a group is, if not a class: ``"domain"``, ``"kind"``, ...; the column of `frame` is called so.
 
     >>> from wane import ClassMetrics
     >>> import torch
@@ -63,40 +60,101 @@ class History:
     [(0, 0, 0, 1, 1.0), (0, 1, 1, 1, 0.0)]
     """
 
-    def __init__(self, class_to_task: Sequence[int] | Any | None = None) -> None:
+    def __init__(
+        self,
+        class_to_task: Sequence[int] | Any | None = None,
+        *,
+        names: Sequence[str] | None = None,
+        kind: str = "class",
+    ) -> None:
         self.class_to_task = None if class_to_task is None else np.asarray(class_to_task, dtype=np.int64)
+        self.names = None if names is None else tuple(str(name) for name in names)
+        if names is not None and self.class_to_task is not None and len(names) != len(self.class_to_task):
+            raise ValueError(f"{len(names)} names for {len(self.class_to_task)} entries of class_to_task: "
+                             f"give one for each {kind}")  # fmt: skip
+        if not kind or kind in KEYS[:3] or kind == "n" or kind in SIGNALS:
+            raise ValueError(f"kind is {kind!r}, which another column of the table has: choose another word")
+        self.kind = kind
+        #: The names of the signals it holds, in the order of `Evaluation.values`.
+        self.signals: tuple[str, ...] = tuple(SIGNALS)
         self.evaluations: list[Evaluation] = []
         self._frame: polars.DataFrame | None = None
+        self._groups = 0
+        self._looked_at: tuple[list[Evaluation], int] = (self.evaluations, 0)
+        self._seen = np.zeros(0, dtype=bool)
 
     def __len__(self) -> int:
         return sum(len(e.classes) for e in self.evaluations)
 
-    def record(self, metrics: ClassMetrics | Mapping[str, Any], *, step: int, task: int, split: str = "test") -> None:
-        """Add one evaluation: a `ClassMetrics`, or a mapping with ``n`` and the signals, a value per class each.
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that were recorded, in the order of their first evaluation."""
+        return tuple(dict.fromkeys(e.split for e in self.evaluations))
 
-        Costs O(classes), however long the history is. Classes without samples get no row.
+    @property
+    def num_groups(self) -> int:
+        """How many classes (or groups) are known, whether or not they had samples."""
+        given = (0 if known is None else len(known) for known in (self.class_to_task, self.names))
+        return max(self._groups, len(self._seen), *given)
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """(G,) which of the known groups had samples in any evaluation. Costs no more than what was added since."""
+        looked_at, count = self._looked_at
+        if looked_at is not self.evaluations or count > len(self.evaluations):
+            self._seen, count = np.zeros(0, dtype=bool), 0
+        new = [e.classes for e in self.evaluations[count:] if len(e.classes)]
+        self._looked_at = (self.evaluations, len(self.evaluations))
+        size = max([self.num_groups, *(int(ids[-1]) + 1 for ids in new)])
+        seen = np.zeros(size, dtype=bool)
+        seen[: len(self._seen)] = self._seen
+        for ids in new:
+            seen[ids] = True
+        self._seen = seen
+        return seen.copy()
+
+    def record(self, metrics: GroupMetrics | Mapping[str, Any], *, step: int, task: int, split: str = "test") -> None:
+        """Add one evaluation: a `ClassMetrics`, a `GroupMetrics`, or a mapping with ``n`` and signals by name.
+
+        A mapping has a value for each class; a signal that is not in it is NaN. Costs O(classes), however long the
+        history is. Classes without samples get no row. There may be fewer classes than `class_to_task` names, as with
+        a head that grows.
         """
         if isinstance(metrics, Mapping):
-            n = np.asarray(metrics["n"], dtype=np.int64)
-            values = np.stack([np.asarray(metrics[name], dtype=np.float64) for name in SIGNALS], axis=1)
+            means, n = metrics, _counts(metrics)
         else:
             if metrics.average is not None:
-                raise ValueError(f"the history needs a value per class, not average={metrics.average!r}: "
-                                 "record a ClassMetrics with average=None")  # fmt: skip
-            means = metrics.compute()
+                raise ValueError(f"the history needs a value per {self.kind}, not average={metrics.average!r}: "
+                                 f"record a {type(metrics).__name__} with average=None")  # fmt: skip
+            means = {name: value.cpu() for name, value in metrics.compute().items()}
             n = metrics.counts.cpu().numpy().copy()
-            values = np.stack([means[name].cpu().numpy() for name in SIGNALS], axis=1)
-        if self.class_to_task is not None and len(n) != len(self.class_to_task):
-            raise ValueError(f"{len(n)} classes were recorded, but class_to_task names {len(self.class_to_task)}")
+        limit = None if self.class_to_task is None else len(self.class_to_task)
+        if limit is not None and len(n) > limit:
+            raise ValueError(f"{len(n)} {_plural(self.kind)} were recorded, but class_to_task names {limit}: "
+                             "give the task of each")  # fmt: skip
+        self._hold(name for name in SIGNALS if name in means)
+        values = np.full((len(n), len(self.signals)), np.nan)
+        for i, name in enumerate(self.signals):
+            if name in means:
+                values[:, i] = _column(name, means[name], len(n))
         present = np.flatnonzero(n)
         self.evaluations.append(Evaluation(int(step), int(task), split, present, n[present], values[present]))
+        self._groups = max(self._groups, len(n))
         self._frame = None
+
+    def column(self, evaluation: Evaluation, signal: str) -> Array:
+        """(K,) one signal of the classes of an evaluation; NaN if the history does not hold it."""
+        if signal in self.signals:
+            values: Array = evaluation.values[:, self.signals.index(signal)]
+            return values
+        SIGNALS[signal]  # an unknown name is an error that lists the known ones
+        return np.full(len(evaluation.classes), np.nan)
 
     @property
     def frame(self) -> polars.DataFrame:
-        """The tidy table: step, task, split, class, class_task, n and the eight signals."""
+        """The tidy table: step, task, split, class, class_task, n and a column for each signal."""
         if self._frame is None:
-            self._frame = self._build_frame()
+            self._frame = build_frame(self._contents())
         return self._frame
 
     def to_pandas(self) -> pandas.DataFrame:
@@ -107,12 +165,21 @@ class History:
 
     def append(self, other: History) -> None:
         """Add all evaluations of `other` behind these."""
+        if self.kind != other.kind:
+            raise ValueError(f"one history is by {self.kind} and the other by {other.kind}: they do not fit together")
         if self.class_to_task is None:
             self.class_to_task = other.class_to_task
         elif other.class_to_task is not None and not np.array_equal(self.class_to_task, other.class_to_task):
             raise ValueError("the two histories divide the classes into tasks differently: "
                              f"{self.class_to_task.tolist()} and {other.class_to_task.tolist()}")  # fmt: skip
-        self.evaluations.extend(other.evaluations)
+        self.names = other.names if self.names is None else self.names
+        self._hold(other.signals)
+        self.evaluations.extend(
+            e._replace(values=np.stack([other.column(e, name) if name in other.signals else
+                                        np.full(len(e.classes), np.nan) for name in self.signals], axis=1))
+            for e in other.evaluations
+        )  # fmt: skip
+        self._groups = max(self._groups, other.num_groups)
         self._frame = None
 
     def tail(self, count: int, *, split: str) -> list[Evaluation]:
@@ -127,40 +194,65 @@ class History:
 
     def trajectory(self, signal: str, classes: Sequence[int] | None = None, *, split: str = "test") -> Trajectory:
         """One signal over time for some classes (default: all that were seen)."""
-        column = list(SIGNALS).index(SIGNALS[signal].name)
         chosen = self._of_split(split)
+        columns = [self.column(e, signal) for e in chosen]
         seen = np.unique(np.concatenate([e.classes for e in chosen]))
         wanted = seen if classes is None else np.asarray(classes, dtype=np.int64)
         if missing := set(wanted.tolist()) - set(seen.tolist()):
-            raise ValueError(f"class {min(missing)} was never evaluated on split {split!r}; "
-                             f"{len(seen)} classes were, from {seen[0]} to {seen[-1]}")  # fmt: skip
-        position = np.full(int(seen[-1]) + 1, -1)
+            known = f", from {seen[0]} to {seen[-1]}" if len(seen) else ""
+            raise ValueError(f"{self.kind} {min(missing)} was never evaluated on split {split!r}; "
+                             f"{len(seen)} {_plural(self.kind)} were{known}")  # fmt: skip
+        position = np.full(int(seen[-1]) + 1 if len(seen) else 0, -1)
         position[wanted] = np.arange(len(wanted))
         values = np.full((len(chosen), len(wanted)), np.nan)
-        for row, e in enumerate(chosen):
+        for row, (e, column) in enumerate(zip(chosen, columns, strict=True)):
             at = position[e.classes]
-            values[row, at[at >= 0]] = e.values[at >= 0, column]
-        steps, tasks = np.array([e.step for e in chosen]), np.array([e.task for e in chosen])
-        return Trajectory(steps, tasks, wanted, values)
+            values[row, at[at >= 0]] = column[at >= 0]
+        return Trajectory(*_times(chosen), wanted, values)
 
-    def matrix(self, signal: str = "accuracy", *, split: str = "test") -> Array:
-        """Task x task: entry (k, j) is the mean over task j's samples at the last evaluation of task k; NaN if none."""
-        chosen, task_of = self._of_split(split), self._task_of()
-        last = {e.task: e for e in chosen}
-        size = max(int(task_of.max()), *last) + 1
+    def matrix(self, signal: str = "accuracy", *, split: str = "test", over: Over = "samples") -> SignalMatrix:
+        """Task x task: entry (k, j) is the mean of task j at the last evaluation of task k; NaN if there is none.
+
+        The matrix remembers its signal, so that `wane.forgetting(history.matrix("loss"))` knows that lower is better.
+        Tasks that were not learnt yet, the upper triangle, are taken from split ``future`` (``future_task`` for
+        ``test_task``) where that was recorded.
+
+        Args:
+            signal: which.
+            split: on which data.
+            over: mean over the ``"samples"`` of a task, or over the means of its ``"classes"``. They differ where
+                classes have different numbers of samples.
+        """
+        last = {e.task: e for e in self._of_split(split)}
+        size = max(int(self._task_of().max()), *last) + 1
         matrix = np.full((size, size), np.nan)
         for k, evaluation in last.items():
-            matrix[k] = self._by_task(evaluation, signal, size)
-        return matrix
+            matrix[k] = self._by_task(evaluation, signal, size, over)
+        for k, evaluation in {e.task: e for e in self.evaluations if e.split == FUTURE.get(split)}.items():
+            if k in last:
+                ahead = self._by_task(evaluation, signal, size, over)
+                matrix[k] = np.where(np.isnan(matrix[k]) & (np.arange(size) > k), ahead, matrix[k])
+        return SignalMatrix(matrix, signal)
 
-    def by_task(self, signal: str = "accuracy", *, split: str = "test") -> Trajectory:
-        """One signal of every task over time: what `min_acc` and the other stability-gap summaries take."""
+    def by_task(self, signal: str = "accuracy", *, split: str = "test", over: Over = "samples") -> Trajectory:
+        """One signal of every task over time: what `min_acc` and the other stability-gap summaries take.
+
+        `values` remembers its signal, as a `matrix` does; `over` is explained there.
+        """
         chosen = self._of_split(split)
         size = int(self._task_of().max()) + 1
-        values = np.stack([self._by_task(e, signal, size) for e in chosen])
-        return Trajectory(
-            np.array([e.step for e in chosen]), np.array([e.task for e in chosen]), np.arange(size), values
-        )
+        values = np.stack([self._by_task(e, signal, size, over) for e in chosen])
+        return Trajectory(*_times(chosen), np.arange(size), SignalMatrix(values, signal))
+
+    def untrained(self, signal: str = "accuracy", *, split: str = "test", over: Over = "samples") -> Array | None:
+        """(T,) the signal of every task under the untrained model, the baseline of `wane.forward_transfer`.
+
+        From split ``untrained`` (``untrained_task`` for ``test_task``); None if that was not recorded.
+        """
+        measured = [e for e in self.evaluations if e.split == UNTRAINED.get(split)]
+        if not measured:
+            return None
+        return self._by_task(measured[-1], signal, int(self._task_of().max()) + 1, over)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write Parquet, atomically: the file is whole or as it was before."""
@@ -176,105 +268,104 @@ class History:
         >>> file.getvalue()[:4]
         b'PAR1'
         """
-        tasks = None if self.class_to_task is None else {CLASS_TO_TASK: json.dumps(self.class_to_task.tolist())}
-        self.frame.write_parquet(file, metadata=tasks)
+        self.frame.write_parquet(file, metadata=metadata_of(self._contents()))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> History:
-        """Read what `write` wrote, also the tasks of classes that were not evaluated yet.
+        """Read what any version of `write` wrote, with names and tasks of classes that were not evaluated yet.
 
-        A truncated or foreign file is one clear ValueError.
+        A signal that the file does not hold is NaN; one that is not in `wane.SIGNALS` is kept as a column. A truncated
+        or foreign file is one clear ValueError.
         """
-        import polars as pl
-
         if not Path(path).exists():
             raise FileNotFoundError(f"there is no history at {path}")
         try:
-            file = read_whole(Path(path))
-            frame, metadata = pl.read_parquet(file), pl.read_parquet_metadata(file)
-        except Exception as error:
-            raise ValueError(
-                f"{path} is not a whole Parquet file ({error}): write it again with History.write"
-            ) from None
-        if missing := [name for name in (*KEYS, *SIGNALS) if name not in frame.columns]:
-            raise ValueError(f"{path} is not a history of wane: it has no column {missing[0]!r}, only "
-                             f"{', '.join(frame.columns)}")  # fmt: skip
-        history = cls.from_frame(frame)
-        if CLASS_TO_TASK in metadata:
-            history.class_to_task = np.array(json.loads(metadata[CLASS_TO_TASK]), dtype=np.int64)
-        return history
+            return cls._of(read_parquet(read_whole(Path(path))))
+        except ValueError as error:
+            raise ValueError(f"{path} {error}") from None
 
     @classmethod
-    def from_frame(cls, frame: polars.DataFrame) -> History:
+    def from_frame(cls, frame: polars.DataFrame, *, kind: str = "class") -> History:
         """A history from its tidy table, rows in the order in which they were recorded.
 
-        It knows the tasks of the classes in the table alone; -1 stands for that of one with a lower number.
+        Only the tasks of classes in the table are known from it; missing lower-numbered classes get -1.
         """
-        import polars as pl
+        return cls._of(read_frame(frame, kind))
 
-        class_task = frame["class_task"].to_numpy()
-        history = cls()
-        if len(frame) and class_task.max() >= 0:
-            task_of = np.full(int(frame["class"].to_numpy().max()) + 1, -1)
-            task_of[frame["class"].to_numpy()] = class_task
-            history.class_to_task = task_of
-        starts = frame.select(pl.struct("step", "task", "split").rle_id())[:, 0].to_numpy()
-        bounds = [0, *(np.flatnonzero(np.diff(starts)) + 1).tolist(), len(frame)]
-        columns = {name: frame[name].to_numpy() for name in ("step", "task", "class", "n")}
-        splits = frame["split"].to_list()
-        values = frame.select(*SIGNALS).to_numpy()
-        for i, j in pairwise(bounds):
-            if j > i:
-                history.evaluations.append(
-                    Evaluation(int(columns["step"][i]), int(columns["task"][i]), splits[i],
-                               columns["class"][i:j].astype(np.int64), columns["n"][i:j].astype(np.int64), values[i:j])
-                )  # fmt: skip
+    @classmethod
+    def _of(cls, contents: Contents) -> History:
+        history = cls(contents.class_to_task, names=contents.names, kind=contents.kind)
+        history.signals, history.evaluations, history._groups = contents.signals, contents.evaluations, contents.groups
         return history
 
-    def _build_frame(self) -> polars.DataFrame:
-        import polars as pl
+    def _contents(self) -> Contents:
+        return Contents(
+            self.evaluations, self.signals, self.class_to_task, self.names, self.kind, self.num_groups
+        )  # fmt: skip
 
-        lengths = [len(e.classes) for e in self.evaluations]
-        stack = [e.classes for e in self.evaluations] or [np.empty(0, np.int64)]
-        classes = np.concatenate(stack)
-        n = np.concatenate([e.n for e in self.evaluations] or stack)
-        values = np.concatenate([e.values for e in self.evaluations] or [np.empty((0, len(SIGNALS)))])
-        class_task = np.full(len(classes), -1) if self.class_to_task is None else self.class_to_task[classes]
-        return pl.DataFrame(
-            {
-                "step": np.repeat(np.array([e.step for e in self.evaluations], np.int64), lengths),
-                "task": np.repeat(np.array([e.task for e in self.evaluations], np.int64), lengths),
-                "split": pl.Series([e.split for e in self.evaluations], dtype=pl.String).gather(
-                    np.repeat(np.arange(len(lengths)), lengths)
-                ),
-                "class": classes,
-                "class_task": class_task,
-                "n": n,
-                **{name: values[:, i] for i, name in enumerate(SIGNALS)},
-            }
-        )
+    def _hold(self, names: Any) -> None:
+        """Make room for these signals; what was recorded before has NaN there."""
+        if not (new := tuple(name for name in names if name not in self.signals)):
+            return
+        blank = [np.full((len(e.classes), len(new)), np.nan) for e in self.evaluations]
+        self.evaluations = [
+            e._replace(values=np.concatenate([e.values, nan], axis=1))
+            for e, nan in zip(self.evaluations, blank, strict=True)
+        ]
+        self.signals += new
+        self._frame = None
 
     def _of_split(self, split: str) -> list[Evaluation]:
         chosen = [e for e in self.evaluations if e.split == split]
         if not chosen:
-            known = sorted({e.split for e in self.evaluations})
-            raise ValueError(
-                f"nothing was recorded for split {split!r}; there is {', '.join(known) or 'nothing at all'}"
-            )
+            raise ValueError(f"nothing was recorded for split {split!r}; there is "
+                             f"{', '.join(sorted(self.splits)) or 'nothing at all'}")  # fmt: skip
         return chosen
 
-    def _task_of(self) -> NDArray[np.int64]:
+    def _task_of(self) -> Ints:
         if self.class_to_task is None:
             raise ValueError(
-                "this history does not know the task of each class: make it with History(class_to_task=...)"
+                f"this history does not know the task of each {self.kind}: make it with History(class_to_task=...)"
             )
         return self.class_to_task
 
-    def _by_task(self, e: Evaluation, signal: str, size: int) -> Array:
-        column = list(SIGNALS).index(SIGNALS[signal].name)
-        tasks = self._task_of()[e.classes]
-        samples = np.bincount(tasks, weights=e.n, minlength=size)
-        total = np.bincount(tasks, weights=e.n * e.values[:, column], minlength=size)
+    def _by_task(self, e: Evaluation, signal: str, size: int, over: Over) -> Array:
+        if over not in ("samples", "classes"):
+            raise ValueError(f"over is {over!r}: choose samples or classes")
+        tasks, column = self._task_of()[e.classes], self.column(e, signal)
+        weights = e.n if over == "samples" else np.ones_like(e.n)
+        if (tasks < 0).any():  # groups that belong to no task
+            known = tasks >= 0
+            tasks, column, weights = tasks[known], column[known], weights[known]
+        counted = np.bincount(tasks, weights=weights, minlength=size)
+        total = np.bincount(tasks, weights=weights * column, minlength=size)
         with np.errstate(invalid="ignore"):
-            mean: Array = total / samples
+            mean: Array = total / counted
         return mean
+
+
+def _times(evaluations: list[Evaluation]) -> tuple[Ints, Ints]:
+    return np.array([e.step for e in evaluations]), np.array([e.task for e in evaluations])
+
+
+def _plural(kind: str) -> str:
+    return "classes" if kind == "class" else f"{kind}s"
+
+
+def _counts(metrics: Mapping[str, Any]) -> Ints:
+    """The numbers of samples of a mapping, checked."""
+    if "n" not in metrics or not any(name in metrics for name in SIGNALS):
+        raise ValueError(f"a mapping needs n and signals such as accuracy, but has {', '.join(map(str, metrics))}")
+    raw = np.asarray(metrics["n"])
+    n = raw.astype(np.int64)
+    if n.ndim != 1 or (n != raw).any() or (n < 0).any():
+        bad = raw if n.ndim != 1 else raw[(n != raw) | (n < 0)][0]
+        raise ValueError(f"n holds {bad}: give the number of samples of each class, whole and at least 0")
+    return n
+
+
+def _column(name: str, values: Any, size: int) -> Array:
+    column = np.asarray(values, dtype=np.float64)
+    if column.shape != (size,):
+        raise ValueError(f"{name} has shape {column.shape}, but n has {size} entries: give one value for each")
+    return column

@@ -8,6 +8,9 @@ read by `forward_transfer` alone.
 also for ``loss``, where lower is better. Means of the signal itself (`average`, `retention`, `plasticity`,
 `min_acc`, `wc_acc`) stay in its own units. Every summary is a `TaskMean`: a float that remembers its terms.
 With one task there is no old one: what is a mean over old tasks is then NaN, and has no terms.
+
+Whether higher is better depends on the signal: ``signal`` where it is given, else that of the matrix, which one from
+`History.matrix` remembers, else ``accuracy``.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
-from wane.softmax.signals import SIGNALS
+from wane.softmax.registry import SIGNALS
 
 __all__ = [
     "DEFINITIONS",
@@ -61,7 +64,7 @@ class TaskMean(float):
         return (self.per_task,)
 
 
-def average(matrix: Matrix, *, signal: str = "accuracy") -> TaskMean:
+def average(matrix: Matrix, *, signal: str | None = None) -> TaskMean:
     """Mean of the last row: the signal at the end, over all tasks seen.
 
     >>> average([[80], [70, 82], [84, 60, 78], [50, 66, 30, 81]])
@@ -72,7 +75,7 @@ def average(matrix: Matrix, *, signal: str = "accuracy") -> TaskMean:
     return TaskMean(_entries(r, [last] * len(r), range(len(r))))
 
 
-def retention(matrix: Matrix, *, signal: str = "accuracy") -> TaskMean:
+def retention(matrix: Matrix, *, signal: str | None = None) -> TaskMean:
     """Mean final signal of the old tasks: what was kept.
 
     >>> round(retention([[80], [70, 82], [84, 60, 78], [50, 66, 30, 81]]), 2)
@@ -83,7 +86,7 @@ def retention(matrix: Matrix, *, signal: str = "accuracy") -> TaskMean:
     return TaskMean(_entries(r, [last] * last, range(last)))
 
 
-def plasticity(matrix: Matrix, *, signal: str = "accuracy") -> TaskMean:
+def plasticity(matrix: Matrix, *, signal: str | None = None) -> TaskMean:
     """Mean signal of each task right after it was learnt (the diagonal): what was learnt.
 
     >>> plasticity([[80], [70, 82], [84, 60, 78], [50, 66, 30, 81]])
@@ -101,7 +104,7 @@ DEFINITIONS: dict[str, Callable[[Array], Any]] = {
 }
 
 
-def forgetting(matrix: Matrix, definition: str = "peak", *, signal: str = "accuracy") -> TaskMean:
+def forgetting(matrix: Matrix, definition: str = "peak", *, signal: str | None = None) -> TaskMean:
     """Mean over the old tasks of what each has lost by the end; positive is worse.
 
     ``definition`` says what the last value is held against, among the evaluations since the task was learnt:
@@ -128,7 +131,7 @@ def forgetting(matrix: Matrix, definition: str = "peak", *, signal: str = "accur
     return TaskMean([lost(j) for j in range(last)])
 
 
-def backward_transfer(matrix: Matrix, *, signal: str = "accuracy") -> TaskMean:
+def backward_transfer(matrix: Matrix, *, signal: str | None = None) -> TaskMean:
     """Mean over the old tasks of last minus first value (Lopez-Paz & Ranzato 2017); positive is better.
 
     >>> round(backward_transfer([[80], [70, 82], [84, 60, 78], [50, 66, 30, 81]]), 2)
@@ -139,7 +142,7 @@ def backward_transfer(matrix: Matrix, *, signal: str = "accuracy") -> TaskMean:
     return TaskMean(0.0 - forgetting(matrix, "first", signal=signal).per_task)  # 0 - x: no -0.0
 
 
-def forward_transfer(matrix: Matrix, baseline: ArrayLike, *, signal: str = "accuracy") -> TaskMean:
+def forward_transfer(matrix: Matrix, baseline: ArrayLike, *, signal: str | None = None) -> TaskMean:
     """Mean over j >= 1 of ``R[j-1, j] - baseline[j]`` (Lopez-Paz & Ranzato 2017); positive is better.
 
     ``baseline`` is the signal of each task under the untrained model: one value a task (the first is not
@@ -158,7 +161,7 @@ def forward_transfer(matrix: Matrix, baseline: ArrayLike, *, signal: str = "accu
     return TaskMean(sign * (_entries(r, range(len(r) - 1), range(1, len(r))) - untrained))
 
 
-def min_acc(steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, signal: str = "accuracy") -> TaskMean:
+def min_acc(steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, signal: str | None = None) -> TaskMean:
     """Mean over the old tasks of the worst value after each was learnt (De Lange et al. 2023, Eq. 2).
 
     A series is three arrays: ``steps`` (S,), the global step of each evaluation; ``tasks`` (S,), the task in
@@ -181,7 +184,7 @@ def min_acc(steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, signal: st
     return TaskMean([worst(j) for j in range(learning[-1])])
 
 
-def wc_acc(steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, signal: str = "accuracy") -> TaskMean:
+def wc_acc(steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, signal: str | None = None) -> TaskMean:
     """Worst case: 1/k of the current task's last value, 1 - 1/k of `min_acc` (De Lange et al. 2023, Eq. 6).
 
     ``k`` is the number of tasks up to the current one: the mean of the worst value of each old task and the
@@ -200,7 +203,7 @@ def wc_acc(steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, signal: str
 
 
 def windowed_forgetting(
-    steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, window: int = 10, signal: str = "accuracy"
+    steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, window: int = 10, signal: str | None = None
 ) -> TaskMean:
     """WF: the largest fall within ``window`` evaluations, mean over tasks (De Lange et al. 2023, Eq. 4).
 
@@ -218,7 +221,7 @@ def windowed_forgetting(
 
 
 def windowed_plasticity(
-    steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, window: int = 10, signal: str = "accuracy"
+    steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, window: int = 10, signal: str | None = None
 ) -> TaskMean:
     """WP: the largest rise within any ``window`` consecutive evaluations; otherwise as `windowed_forgetting`.
 
@@ -243,14 +246,14 @@ def _windowed_fall(values: Array, window: int) -> TaskMean:
     return TaskMean([fall(a) for a in series if a.size])
 
 
-def _sign(signal: str) -> int:
-    return 1 if SIGNALS[signal].higher_is_better else -1
+def _sign(values: Any, signal: str | None) -> int:
+    return SIGNALS[signal or getattr(values, "signal", None) or "accuracy"].sign
 
 
-def _read_matrix(matrix: Matrix, signal: str) -> tuple[Array, int]:
+def _read_matrix(matrix: Matrix, signal: str | None) -> tuple[Array, int]:
     """The square matrix, and the +1 or -1 that makes higher better."""
     # A data frame iterates over its columns, an array over its rows: arrays first.
-    source = np.asarray(matrix, dtype=np.float64) if hasattr(matrix, "__array__") else matrix
+    source: Any = np.asarray(matrix, dtype=np.float64) if hasattr(matrix, "__array__") else matrix
     rows = [np.asarray(row, dtype=np.float64) for row in source]
     size = len(rows)
     if not rows:
@@ -263,7 +266,7 @@ def _read_matrix(matrix: Matrix, signal: str) -> tuple[Array, int]:
                 f"evaluated, so give it {k + 1} values (tasks 0 to {k}) or up to {size}"
             )
         r[k, : row.size] = row
-    return r, _sign(signal)
+    return r, _sign(matrix, signal)
 
 
 def _entries(r: Array, rows: Iterable[int], columns: Iterable[int]) -> Array:
@@ -277,7 +280,7 @@ def _entries(r: Array, rows: Iterable[int], columns: Iterable[int]) -> Array:
 
 
 def _read_series(
-    steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, signal: str
+    steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, signal: str | None
 ) -> tuple[NDArray[np.int64], Array, int]:
     """The task in training (S,), the values (S, T), and the +1 or -1 that makes higher better."""
     when, learning, v = np.asarray(steps), np.asarray(tasks), np.asarray(values, dtype=np.float64)
@@ -296,4 +299,4 @@ def _read_series(
         if back.any():
             i = int(back.argmax()) + 1
             raise ValueError(f"{name} go back from {array[i - 1]} to {array[i]} in row {i}: sort rows by step")
-    return learning.astype(np.int64), v, _sign(signal)
+    return learning.astype(np.int64), v, _sign(values, signal)

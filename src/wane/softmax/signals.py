@@ -1,20 +1,17 @@
-"""Logits and labels to eight per-sample signals of how well a class is still known.
+"""Logits and labels to per-sample signals of how well a class is still known.
 
-Each signal is one row of `SIGNALS`: its formula is code (`of`) and text (`formula`) side by side, and every other part
-of wane reads names, titles and orientation from there.
+Which signals, and by which formulas, is a matter of the registry (`wane.softmax.registry`): whatever row is in
+`SIGNALS` when a function is called is computed.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from wane.registry import Registry
-from wane.softmax.compiled import repays_compiling, try_compiled
+from wane.softmax.container import Signals
 from wane.softmax.inputs import (
     check_logits,
     check_probabilities,
@@ -24,86 +21,12 @@ from wane.softmax.inputs import (
     restrict,
     statistics_of_row,
 )
-from wane.softmax.row_statistics import (
-    RowStatistics,
-    of_linear,
-    of_logits,
-    of_probabilities,
-    plain,
-    rows_per_chunk,
-)
+from wane.softmax.registry import SIGNALS, Sample, Signal
+from wane.softmax.row_statistics import RowStatistics, of_linear, of_probabilities, rows_per_chunk
+from wane.softmax.scoring import finished, score_logits, score_statistics
+from wane.softmax.within import signals_within
 
-__all__ = ["SIGNALS", "Signal", "Signals", "linear_signals", "signals"]
-
-
-class Signals(NamedTuple):
-    """The signals of each sample, in the shape of the labels; NaN (and rank 0) where the label was to be ignored."""
-
-    accuracy: Tensor
-    loss: Tensor
-    cm: Tensor
-    tlr: Tensor
-    log_tlr: Tensor
-    rtlr: Tensor
-    ctl: Tensor
-    nkl: Tensor
-    rank: Tensor
-
-
-class Sample(NamedTuple):
-    """What the formulas speak of: p_y, max_c p_c, -ln p_y, rank_y - 1 and rank_y (as floats), C and ln C."""
-
-    p: Tensor
-    p_max: Tensor
-    loss: Tensor
-    above: Tensor
-    rank: Tensor
-    classes: int
-    log_classes: float | Tensor
-
-
-@dataclass(frozen=True)
-class Signal:
-    """One row of the registry."""
-
-    name: str
-    title: str
-    symbol: str
-    family: str
-    formula: str
-    higher_is_better: bool
-    of: Callable[[Sample], Tensor] = field(repr=False)
-
-
-def _rows(*rows: Signal) -> dict[str, Signal]:
-    return {row.name: row for row in rows}
-
-
-SIGNALS: Registry[Signal] = Registry(
-    "signal",
-    _rows(
-        # Written as 1 - above, not rank == 1, so that a rank of NaN gives NaN and not "wrong".
-        Signal("accuracy", "Accuracy", "a", "decision", r"[\mathrm{rank}_y = 1]", True,
-               lambda s: (1 - s.above).clamp(min=0)),
-        Signal("loss", "Loss", r"\ell", "confidence", r"-\ln p_y", False,
-               lambda s: s.loss),
-        # Written so that a correct prediction gives exactly 1: 1 + p - p would round.
-        Signal("cm", "Confusion margin", "m", "confidence", r"1 + p_y - \max_c p_c", True,
-               lambda s: 1 - (s.p_max - s.p)),
-        Signal("tlr", "True-label rank", "r", "rank", r"1 - \frac{\mathrm{rank}_y - 1}{C - 1}", True,
-               lambda s: 1 - s.above / (s.classes - 1)),
-        # The clamp keeps the last rank at 0: in float32 log(C) may exceed ln C by a rounding.
-        Signal("log_tlr", "Log true-label rank", "l", "rank", r"1 - \frac{\ln \mathrm{rank}_y}{\ln C}", True,
-               lambda s: (1 - s.rank.log() / s.log_classes).clamp(min=0)),
-        Signal("rtlr", "Reciprocal true-label rank", "s", "rank",
-               r"\frac{C - \mathrm{rank}_y}{(C - 1)\,\mathrm{rank}_y}", True,
-               lambda s: (s.classes - s.rank) / ((s.classes - 1) * s.rank)),
-        Signal("ctl", "True-label confidence", "q", "confidence", r"p_y", True,
-               lambda s: s.p),
-        Signal("nkl", "Normalised KL", "k", "divergence", r"1 - \frac{\min(-\ln p_y, \ln C)}{\ln C}", True,
-               lambda s: (1 - s.loss / s.log_classes).clamp(min=0)),
-    ),
-)  # fmt: skip
+__all__ = ["SIGNALS", "Sample", "Signal", "Signals", "linear_signals", "signals", "signals_within"]
 
 
 def signals(
@@ -127,8 +50,9 @@ def signals(
         ignore_index: the label of padding; there every signal is NaN and the rank 0.
         validate: look for labels out of range, NaN, +inf, and probabilities that are none. Needs no pass of its own
             over the logits, but waits for the device; with False, broken rows come out as NaN.
-        compiled: use `torch.compile` (True), do not (False), or for large inputs only (default). Where no compiler
-            works, the eager kernel, which gives the same numbers to rounding, takes over.
+        compiled: use `torch.compile` at once (True), do not (False), or, for large inputs, once the plain kernel has
+            cost this process as much time as compiling would (default; a warning says when). Where no compiler works,
+            the plain kernel, which gives the same numbers to rounding, takes over, with a warning.
 
     Gradients flow through `loss`, `cm`, `ctl` and `nkl`. Detach the logits where none are needed: that is faster.
     A tie goes to the label: rank counts strictly greater logits, and accuracy is rank 1.
@@ -174,12 +98,12 @@ def signals(
             check_range(labels, count, ignored)
             total = total if classes is None else whole.sum(-1).reshape(-1)
             check_probabilities(least, total, ignored)
-        scored = _from_statistics(statistics, count, math.log(count), probable=True, checked=validate)
+        scored = score_statistics(statistics, count, math.log(count), probable=True, checked=validate)
     else:
-        scored = _from_logits(scores, labels, compiled, validate)
+        scored = score_logits(scores, labels, compiled, validate)
         if validate:
             check_logits(scored.loss, labels, count, ignored, lambda row: statistics_of_row(scores, labels, row))
-    return _finished(scored, labels.shape, ignored)
+    return finished(scored, labels.shape, ignored)
 
 
 @torch.no_grad()
@@ -237,67 +161,9 @@ def linear_signals(
         for h, y in zip(torch.split(rows, step), torch.split(tokens, step), strict=True)
     ]
     statistics = RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    scored = _from_statistics(statistics, count, math.log(count), checked=validate)
+    scored = score_statistics(statistics, count, math.log(count), checked=validate)
     if validate:
         check_logits(
             scored.loss, labels, count, ignored, lambda row: RowStatistics(*(column[row] for column in statistics))
         )
-    return _finished(scored, labels.shape, ignored)
-
-
-def _from_logits(logits: Tensor, labels: Tensor, compiled: bool | None, checked: bool) -> Signals:
-    """Flat signals of logits of any leading shape. A slice such as logits[:, :-1] is walked through, not copied."""
-    classes = logits.shape[-1]
-    if logits.ndim > 2:
-        try:
-            logits, labels = logits.view(-1, classes), labels.reshape(-1)
-        except RuntimeError:
-            parts = [_from_logits(z, y, compiled, checked) for z, y in zip(logits, labels, strict=True)]
-            return Signals(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    if repays_compiling(logits, compiled):
-        scored = try_compiled(_fused, logits, labels, _log_tensor(classes))
-        if scored is not None:
-            return Signals(*scored)
-    return _from_statistics(of_logits(logits, labels), classes, math.log(classes), checked=checked)
-
-
-def _fused(logits: Tensor, labels: Tensor, log_classes: Tensor) -> Signals:
-    """Kernel and formulas in one, to be compiled.
-
-    ln C comes as a tensor because `math.log` and float arguments would tie what is compiled to one number of classes.
-    """
-    return _from_statistics(plain(logits, labels, to_compile=True), logits.shape[1], log_classes, checked=False)
-
-
-@cache
-@torch.inference_mode(False)
-def _log_tensor(classes: int) -> Tensor:
-    return torch.tensor(math.log(classes), dtype=torch.float64, device="cpu")
-
-
-def _from_statistics(
-    statistics: RowStatistics, classes: int, log_classes: float | Tensor, *, probable: bool = False, checked: bool
-) -> Signals:
-    """From four numbers a row to the formulas of the registry."""
-    top, gap, log_sum, above = statistics
-    p_max = top if probable else (-log_sum).exp()
-    loss = log_sum - gap
-    p = top * gap.exp() if probable else (-loss).exp()
-    rank = above + 1
-    whole = rank.to(torch.int64)
-    if not checked:
-        # A NaN logit compares as "not greater" with everything: without this the row would look like a correct one.
-        broken = loss != loss  # as isnan(), which is not vectorised when compiled
-        above, rank = (torch.where(broken, torch.nan, x) for x in (above, rank))
-        whole = torch.where(broken, 0, whole)
-    sample = Sample(p, p_max, loss, above, rank, classes, log_classes)
-    return Signals(*[signal.of(sample) for signal in SIGNALS.values()] + [whole])
-
-
-def _finished(flat: Signals, shape: torch.Size, ignored: Tensor | None) -> Signals:
-    """In the shape of the labels, and blank where they are to be ignored."""
-    if len(shape) > 1:  # nine calls that a flat batch need not pay
-        flat = Signals(*(value.view(shape) for value in flat))
-    if ignored is None:
-        return flat
-    return Signals(*(value.masked_fill(ignored, torch.nan if value.is_floating_point() else 0) for value in flat))
+    return finished(scored, labels.shape, ignored)

@@ -107,7 +107,7 @@ def evaluate(
             scored = signals(logits, labels, classes=classes, validate=False)
             metrics.update(logits if flow else None, labels, scored=scored)
             if samples:
-                kept.append(torch.stack([block, labels, *scored[: len(SIGNALS)], scored.rank], dim=1))
+                kept.append(torch.stack([block, labels, *scored], dim=1))
     learner.train(was_training)
     # sums lie on a grid: put together they are the same to the bit as in one pass
     team.add_up(metrics.sums, metrics.counts, *([metrics.flow_sums] if flow else []))

@@ -7,6 +7,7 @@ every epoch ends in a checkpoint, and so a run that was killed at any moment end
 from __future__ import annotations
 
 import time
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,6 @@ from wane.learners import Scene
 from wane.measures.group_metrics import ClassMetrics
 from wane.runs.config import Config
 from wane.runs.writing import write_atomically
-from wane.softmax.signals import Signals
 from wane.streams import ClassIncremental, DataError, Dataset, Task
 from wane.training.batches import (
     competing_classes,
@@ -152,8 +152,8 @@ def train_epoch(
         losses[i] = loss.detach()
         remember(state, task, batch, images, observed)
         if batch.new < len(batch.labels):
-            fresh = batch.new if everything else 0
-            replayed.update(scored=Signals(*(s[fresh:] for s in scored)), labels=batch.labels[batch.new :])
+            replays = slice(batch.new if everything else 0, None)
+            replayed.update(scored=scored.map(itemgetter(replays)), labels=batch.labels[batch.new :])
             if weights is not None:
                 weight_log.append(weight_statistics(weights))
         if config.record.eval_every and state.position.step % config.record.eval_every == 0:

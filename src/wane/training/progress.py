@@ -79,18 +79,11 @@ class Progress:
 def describe(history: History, names: tuple[str, ...]) -> str:
     """Mean accuracy of the seen classes, and the class whose Log-TLR fell most since the evaluation before."""
     *before, last = history.tail(2, split="test")
-    text = f"accuracy {_column(last, 'accuracy').mean():.1%}"
+    text = f"accuracy {history.column(last, 'accuracy').mean():.1%}"
     if before:
         common, i, j = np.intersect1d(before[0].classes, last.classes, return_indices=True)
-        change = _column(last, "log_tlr")[j] - _column(before[0], "log_tlr")[i]
+        change = history.column(last, "log_tlr")[j] - history.column(before[0], "log_tlr")[i]
         worst = int(change.argmin())
         if change[worst] < 0:
             text += f", falling most: {names[common[worst]]} (log_tlr {change[worst]:+.2f})"
     return text
-
-
-def _column(evaluation: object, signal: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    from wane.softmax.signals import SIGNALS
-
-    values: np.ndarray[tuple[int], np.dtype[np.float64]] = evaluation.values[:, list(SIGNALS).index(signal)]  # type: ignore[attr-defined]
-    return values

@@ -51,9 +51,11 @@ def record_recovery(state: State, config: Config, stream: ClassIncremental, task
                **dict.fromkeys(SIGNALS, pl.Float64), "beside": pl.Int64, "k": pl.Int64, "recovered": pl.Float64,
                "taken": pl.Float64}  # fmt: skip
     rows: list[tuple[Any, ...]] = []
-    for c, n, values in zip(before.classes.tolist(), before.n.tolist(), before.values.tolist(), strict=True):
+    signals_before = np.stack([state.history.column(before, name) for name in SIGNALS], axis=1).tolist()
+    accuracy = state.history.column(before, "accuracy").tolist()
+    for c, n, right, values in zip(before.classes.tolist(), before.n.tolist(), accuracy, signals_before, strict=True):
         class_task = int(stream.class_to_task[c])
-        if class_task == task.index or values[list(SIGNALS).index("accuracy")] > settings.below:
+        if class_task == task.index or right > settings.below:
             continue
         for beside in settings.beside:
             if beside and state.memory is None:

@@ -16,6 +16,7 @@ from wane.measures.history import Evaluation, History
 from wane.memory import Memory
 from wane.models import MODELS, build_model
 from wane.runs.config import Config, ConfigError
+from wane.softmax.registry import SIGNALS
 from wane.streams import ClassIncremental, Dataset
 from wane.training.replay_log import ReplayLog
 
@@ -67,7 +68,7 @@ class State:
         self.learner.load_state_dict(state["learner"])
         if self.memory is not None:
             self.memory.load_state_dict(state["memory"])
-        self.history.evaluations = _unpack(state["history"])
+        self.history.evaluations, self.history.signals = _unpack(state["history"])
         for name, g in self.generators.items():
             g.set_state(state["generators"][name])
         torch.set_rng_state(state["global_generator"])
@@ -141,22 +142,26 @@ def _pack(history: History) -> dict[str, Any]:
     return {
         "head": torch.tensor([(x.step, x.task, len(x.classes)) for x in e], dtype=torch.int64).reshape(-1, 3),
         "splits": [x.split for x in e],
+        "signals": list(history.signals),
         "classes": _joined([x.classes for x in e], np.int64),
         "n": _joined([x.n for x in e], np.int64),
         "values": _joined([x.values.reshape(-1) for x in e], np.float64),
     }
 
 
-def _unpack(packed: dict[str, Any]) -> list[Evaluation]:
+def _unpack(packed: dict[str, Any]) -> tuple[list[Evaluation], tuple[str, ...]]:
+    """The evaluations, and the signals of their columns; checkpoints that do not name them hold the first ones."""
     lengths = packed["head"][:, 2].tolist()
     columns = [torch.split(packed[name], lengths) for name in ("classes", "n")]
-    values = torch.split(packed["values"].reshape(sum(lengths), -1), lengths)
-    return [
+    signals = tuple(packed.get("signals", tuple(SIGNALS)[:8]))
+    values = torch.split(packed["values"].reshape(sum(lengths), len(signals)), lengths)
+    evaluations = [
         Evaluation(int(step), int(task), split, classes.numpy(), n.numpy(), v.numpy())
         for (step, task, _), split, classes, n, v in zip(
             packed["head"].tolist(), packed["splits"], *columns, values, strict=True
         )
     ]
+    return evaluations, signals
 
 
 def _joined(parts: list[Any], dtype: Any) -> Tensor:

@@ -4,21 +4,13 @@ Okabe and Ito's set, which keeps its differences for the colour-blind, without i
 the loss, and the colour of the text for accuracy, against which everything else is seen.
 """
 
-from wane.softmax.signals import SIGNALS
+from wane.softmax.registry import SIGNALS
 
 __all__ = ["BACKGROUND", "DARK", "INK", "LIGHT", "SEQUENTIAL", "SOFT", "TASKS", "task_colour"]
 
-#: Signal to colour, on paper.
-LIGHT: dict[str, str] = {
-    "accuracy": "#1c1e26", "loss": "#8a8a8a", "cm": "#d55e00", "tlr": "#56b4e9", "log_tlr": "#0072b2",
-    "rtlr": "#009e73", "ctl": "#cc79a7", "nkl": "#e69f00",
-}  # fmt: skip
-#: The same hues on a dark ground: the two darkest made lighter, so that a thin line is still seen.
-DARK: dict[str, str] = {
-    "accuracy": "#e9e8e4", "loss": "#9a9a9a", "cm": "#f0793a", "tlr": "#8fd0f5", "log_tlr": "#4a9fe0",
-    "rtlr": "#2fc497", "ctl": "#dd95bd", "nkl": "#f2b53c",
-}  # fmt: skip
-assert list(LIGHT) == list(DARK) == list(SIGNALS)  # a new signal needs a colour
+#: Signal to colour, on a light and on a dark ground.
+LIGHT: dict[str, str] = {name: signal.colours[0] for name, signal in SIGNALS.items()}
+DARK: dict[str, str] = {name: signal.colours[1] for name, signal in SIGNALS.items()}
 
 #: Text, quiet text and ground: light, dark.
 INK = ("#1c1e26", "#e9e8e4")

@@ -29,8 +29,7 @@ ABSENT = "#e4e4e4"
 #: Of the columns of a paper, in inches.
 WIDTHS = Registry("width", {"column": 3.4, "page": 7.0})
 #: The names that fit under an axis: the paper's.
-SHORT = {"accuracy": "Accuracy", "loss": "Loss", "cm": "CM", "tlr": "TLR", "log_tlr": "Log-TLR", "rtlr": "RTLR",
-         "ctl": "CTL", "nkl": "NKL"}  # fmt: skip
+SHORT = {name: signal.short for name, signal in SIGNALS.items()}
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 8, "axes.titlesize": 8,
     "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "legend.frameon": False,
@@ -77,7 +76,8 @@ def panels(signals: Sequence[str]) -> list[list[str]]:
     names = [SIGNALS[name].name for name in signals]  # an unknown one lists the known
     if not names:
         raise ValueError("no signal was given: choose at least one of " + ", ".join(SIGNALS))
-    return [group for group in ([n for n in names if n != "loss"], [n for n in names if n == "loss"]) if group]
+    bounded = {kind: [n for n in names if SIGNALS[n].bounded is kind] for kind in (True, False)}
+    return [group for group in bounded.values() if group]
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, height: float) -> None:

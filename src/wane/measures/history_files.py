@@ -1,0 +1,149 @@
+"""A history as a tidy table and as a Parquet file, and back; files of every earlier version stay readable.
+
+A file names its schema version, its signals, its groups and what they are in the metadata of Parquet. What is not there
+is taken from the columns, as files of schema 1 have it: every column that is no key is a signal.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import polars
+
+__all__ = ["KEYS", "SCHEMA", "Contents", "Evaluation", "build_frame", "key_columns", "metadata_of", "read_frame"]
+
+#: 1: the eight signals of the paper, one column each. 2: the file says which signals and groups it holds.
+SCHEMA = 2
+KEYS = ("step", "task", "split", "class", "class_task", "n")
+
+# Names in the metadata of a file. The task of every group is there because rows tell only of those evaluated.
+_SCHEMA, _SIGNALS, _NAMES, _KIND = "wane.schema", "wane.signals", "wane.names", "wane.kind"
+_CLASS_TO_TASK, _GROUPS = "wane.class_to_task", "wane.num_groups"
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Evaluation(NamedTuple):
+    """One call of `History.record`: the groups that had samples, and their means."""
+
+    step: int
+    task: int
+    split: str
+    classes: Ints  # (K,) ids of the groups, ascending
+    n: Ints  # (K,)
+    values: Array  # (K, signals), in the order of History.signals
+
+
+class Contents(NamedTuple):
+    """What a file holds."""
+
+    evaluations: list[Evaluation]
+    signals: tuple[str, ...]
+    class_to_task: Ints | None
+    names: tuple[str, ...] | None
+    kind: str
+    groups: int
+
+
+def key_columns(kind: str) -> tuple[str, ...]:
+    """The columns of a table that are no signals.
+
+    >>> key_columns("domain")
+    ('step', 'task', 'split', 'domain', 'domain_task', 'n')
+    """
+    return (*KEYS[:3], kind, f"{kind}_task", KEYS[5])
+
+
+def build_frame(contents: Contents) -> polars.DataFrame:
+    """The tidy table: a row for each group of each evaluation."""
+    import polars as pl
+
+    evaluations, signals = contents.evaluations, contents.signals
+    lengths = [len(e.classes) for e in evaluations]
+    ids = np.concatenate([e.classes for e in evaluations] or [np.empty(0, np.int64)])
+    n = np.concatenate([e.n for e in evaluations] or [np.empty(0, np.int64)])
+    values = np.concatenate([e.values for e in evaluations] or [np.empty((0, len(signals)))])
+    task_of = contents.class_to_task
+    columns = (
+        np.repeat(np.array([e.step for e in evaluations], np.int64), lengths),
+        np.repeat(np.array([e.task for e in evaluations], np.int64), lengths),
+        pl.Series([e.split for e in evaluations], dtype=pl.String).gather(np.repeat(np.arange(len(lengths)), lengths)),
+        ids,
+        np.full(len(ids), -1) if task_of is None else task_of[ids],
+        n,
+        *values.T,
+    )
+    return pl.DataFrame(dict(zip((*key_columns(contents.kind), *signals), columns, strict=True)))
+
+
+def metadata_of(contents: Contents) -> dict[str, str]:
+    """What a file says of itself."""
+    known: dict[str, Any] = {
+        _SCHEMA: SCHEMA, _SIGNALS: list(contents.signals), _KIND: contents.kind, _GROUPS: contents.groups,
+    }  # fmt: skip
+    if contents.names is not None:
+        known[_NAMES] = list(contents.names)
+    if contents.class_to_task is not None:
+        known[_CLASS_TO_TASK] = contents.class_to_task.tolist()
+    return {name: json.dumps(value) for name, value in known.items()}
+
+
+def read_parquet(file: IO[bytes]) -> Contents:
+    """What is in a Parquet file; ValueError if it is none, or no history."""
+    import polars as pl
+
+    try:
+        frame, metadata = pl.read_parquet(file), pl.read_parquet_metadata(file)
+        said = {name: json.loads(text) for name, text in metadata.items() if name.startswith("wane.")}
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of polars is no Exception
+        raise ValueError(f"is not a whole Parquet file ({error}): write it again with History.write") from None
+    kind = said.get(_KIND, "class")
+    if missing := [name for name in key_columns(kind) if name not in frame.columns]:
+        raise ValueError(f"is not a history of wane: it has no column {missing[0]!r}, only {', '.join(frame.columns)}")
+    found = read_frame(frame, kind)
+    task_of = said.get(_CLASS_TO_TASK)
+    names = said.get(_NAMES)
+    return found._replace(
+        class_to_task=found.class_to_task if task_of is None else np.array(task_of, dtype=np.int64),
+        names=None if names is None else tuple(names),
+        groups=max(found.groups, said.get(_GROUPS, 0)),
+    )
+
+
+def read_frame(frame: polars.DataFrame, kind: str = "class") -> Contents:
+    """What is in a tidy table, its rows in the order in which they were recorded.
+
+    Only the tasks of groups in the table are known from it; groups with lower ids that are missing get -1.
+    """
+    import polars as pl
+
+    keys = key_columns(kind)
+    ids, group_task = (frame[name].to_numpy().astype(np.int64) for name in keys[3:5])
+    task_of = None
+    if len(frame) and group_task.max() >= 0:
+        task_of = np.full(int(ids.max()) + 1, -1)
+        task_of[ids] = group_task
+    signals = tuple(name for name, kind_of in frame.schema.items() if name not in keys and kind_of.is_numeric())
+    starts = frame.select(pl.struct("step", "task", "split").rle_id())[:, 0].to_numpy()
+    # Ids ascend within an evaluation: where they do not, another one of the same step begins.
+    new = (np.diff(starts) != 0) | (np.diff(ids) <= 0) if len(frame) else np.empty(0, bool)
+    bounds = [0, *(np.flatnonzero(new) + 1).tolist(), len(frame)]
+    step, task, n = (frame[name].to_numpy().astype(np.int64) for name in ("step", "task", "n"))
+    splits = frame["split"].to_list()
+    values = frame.select(pl.col(name).cast(pl.Float64) for name in signals).fill_null(np.nan).to_numpy()
+    values = values.reshape(len(frame), len(signals))
+    evaluations = [
+        Evaluation(int(step[i]), int(task[i]), splits[i], ids[i:j], n[i:j], values[i:j])
+        for i, j in pairwise(bounds)
+        if j > i
+    ]
+    return Contents(evaluations, signals, task_of, None, kind, int(ids.max()) + 1 if len(ids) else 0)
