@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wane.streams import (
-    ClassIncremental,
     DataError,
     at_resolution,
     box_filter,
     channel_statistics,
     first_per_class,
     from_arrays,
+    make_stream,
     with_holdout,
 )
 from wane.streams.dataset import rank_in_class
@@ -155,7 +155,7 @@ def test_at_resolution_and_to_reach_every_split():
 @pytest.mark.parametrize("tasks", [1, 2, 3, 6])
 def test_tasks_partition_the_data(tasks, class_order):
     data = dataset()
-    stream = ClassIncremental(data, tasks, class_order, seed=3)
+    stream = make_stream(data, tasks, class_order, seed=3)
     assert len(stream) == tasks == len(list(stream))
     assert torch.cat([t.train for t in stream]).sort().values.tolist() == list(range(len(data.train)))
     assert torch.cat([t.test for t in stream]).sort().values.tolist() == list(range(len(data.test)))
@@ -170,21 +170,21 @@ def test_tasks_partition_the_data(tasks, class_order):
 
 def test_class_orders():
     data = dataset()
-    assert ClassIncremental(data, 2).class_order == (0, 1, 2, 3, 4, 5)
-    shuffled = [ClassIncremental(data, 2, "shuffled", seed=s).class_order for s in (0, 0, 1)]
+    assert make_stream(data, 2).class_order == (0, 1, 2, 3, 4, 5)
+    shuffled = [make_stream(data, 2, "shuffled", seed=s).class_order for s in (0, 0, 1)]
     assert shuffled[0] == shuffled[1] != shuffled[2]
-    assert ClassIncremental(data, 2, (3, 1, 2, 0, 5, 4))[0].classes == (3, 1, 2)
+    assert make_stream(data, 2, (3, 1, 2, 0, 5, 4))[0].classes == (3, 1, 2)
 
 
 def test_bad_streams_are_quoted():
     data = dataset()
-    with pytest.raises(DataError, match=r"6 classes .* tasks=4: use one of 1, 2, 3, 6"):
-        ClassIncremental(data, 4)
+    with pytest.raises(DataError, match=r"tasks=7, but arrays has 6 classes: use 1 to 6 tasks"):
+        make_stream(data, 7)
     with pytest.raises(DataError, match="tasks=0"):
-        ClassIncremental(data, 0)
+        make_stream(data, 0)
     with pytest.raises(DataError, match="class_order='random' is unknown"):
-        ClassIncremental(data, 2, "random")
+        make_stream(data, 2, "random")
     with pytest.raises(DataError, match=r"each label 0..5 exactly once"):
-        ClassIncremental(data, 2, [0, 1, 2, 3, 4, 4])
+        make_stream(data, 2, [0, 1, 2, 3, 4, 4])
     with pytest.raises(DataError, match="no task 2"):
-        ClassIncremental(data, 2).seen(2)
+        make_stream(data, 2).seen(2)

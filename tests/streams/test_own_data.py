@@ -31,7 +31,14 @@ def test_layouts_give_the_same_data_set():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"train_images": np.zeros((6, 5, 7, 3))}, "train_images are torch.float64: give uint8"),
+        (
+            {"train_images": np.zeros((6, 5, 7, 3), int)},
+            r"train_images are torch.int64: give uint8 \(0..255\), or float32",
+        ),
+        (
+            {"train_images": np.zeros((6, 5, 7, 3))},
+            r"\(3, 5, 7\) torch.float32 and test_images \(3, 5, 7\) torch.uint8",
+        ),
         ({"layout": "NHW"}, r"\(6, 5, 7, 3\) have 4 axes, layout='NHW' has 3"),
         ({"layout": "HWCN"}, "layout='HWCN' is unknown"),
         ({"train_labels": [0, 1, 2, 0, 1]}, "6 train_images but 5 train_labels"),
@@ -39,7 +46,7 @@ def test_layouts_give_the_same_data_set():
         ({"train_labels": [0, 1, 1, 0, 1, 1]}, "class 2 has no training image"),
         ({"train_labels": [0.0, 1, 2, 0, 1, 2]}, "train_labels are torch.float32"),
         ({"test_labels": [0, 1, 2, 0, 1, 3], "class_names": "abc"}, "test_labels hold 3: with 3 classes"),
-        ({"test_images": np.zeros((6, 5, 5, 3), np.uint8)}, r"\(3, 5, 7\) and test_images \(3, 5, 5\)"),
+        ({"test_images": np.zeros((6, 5, 5, 3), np.uint8)}, r"\(3, 5, 7\) torch.uint8 and test_images \(3, 5, 5\)"),
         (
             {"train_images": np.zeros((0, 5, 7, 3), np.uint8), "train_labels": np.zeros(0, int)},
             "no training image",

@@ -55,7 +55,8 @@ def test_the_memory_holds_raw_rows_of_the_data_set(tmp_path):
     dataset = tiny_dataset()
     run(tiny_config(), tmp_path / "run", dataset=dataset)
     memory = load_checkpoint(tmp_path / "run")["memory"]
-    images = {image.numpy().tobytes(): int(label) for image, label in zip(*vars(dataset.train).values(), strict=True)}
+    rows = zip(dataset.train.images, dataset.train.labels, strict=True)
+    images = {image.numpy().tobytes(): int(label) for image, label in rows}
     assert len(images) == 80
     for image, label, step, task in zip(*(memory[k] for k in ("images", "labels", "steps", "tasks")), strict=True):
         assert images[image.numpy().tobytes()] == int(label)
