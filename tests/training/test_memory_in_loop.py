@@ -100,6 +100,36 @@ def test_past_never_draws_the_current_task_after_the_first(policy, tmp_path, bat
     assert (counts[3:, :2] > 0).all()
 
 
+def test_past_holds_for_a_uniform_draw_too(tmp_path, batches):
+    """It was accepted and ignored: then nearly half of the rows drawn are of the current task."""
+    config = tiny_config(memory={"draw": "uniform", "scope": "past", "capacity": 30})
+    run(config, tmp_path / "run", dataset=tiny_dataset())
+    counts = replayed_by_epoch(batches)
+    assert (counts[:3, :2].sum(1) >= 18).all()  # no past in the first task: all slots
+    assert (counts[3:, 2:] == 0).all()
+    for batch in batches[12:]:
+        drawn = batch.slots[batch.replayed]
+        assert len(drawn.unique()) == len(drawn)  # without replacement
+
+
+def test_past_of_a_uniform_draw_is_uniform_over_slots(tmp_path, batches):
+    """A draw as large as the memory brings every past slot exactly once."""
+    config = tiny_config(memory={"scope": "past"}, learner={"replay_size": 12})
+    run(config, tmp_path / "run", dataset=tiny_dataset())
+    sizes = [int(batch.replayed.sum()) for batch in batches[12:]]
+    assert sizes == sorted(sizes, reverse=True)  # the current task takes slots from the past one
+    assert 0 < sizes[-1] < sizes[0] <= 12
+
+
+def test_past_of_a_uniform_draw_with_a_memory_that_has_lost_it(tmp_path, batches):
+    config = tiny_config(memory={"capacity": 1, "scope": "past"}, learner={"epochs": 4})
+    for seed in range(8):
+        run(config.model_copy(update={"seed": seed}), tmp_path / str(seed), dataset=tiny_dataset())
+        if any((batch.labels[batch.replayed] >= 2).any() for batch in batches):
+            return
+    pytest.fail("no run lost its past: the test tested nothing")
+
+
 def test_past_with_a_memory_that_has_lost_it(tmp_path, batches):
     """A single slot soon holds a row of the current task: it is replayed, the run does not end."""
     config = tiny_config(memory={"capacity": 1, "draw": "class_uniform", "scope": "past"}, learner={"epochs": 4})

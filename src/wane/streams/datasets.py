@@ -213,6 +213,8 @@ def _find(name: str) -> Source | Path | Callable[[], Dataset]:
     try:
         return DATASETS.find(name)
     except UnknownNameError as error:
+        if ":" in name:  # a function, and the error says what is wrong with it
+            raise DataError(str(error)) from None
         raise DataError(
             f"{error}. The path of a folder with one folder of images per class works too; "
             f"there is none at {Path(name).expanduser().absolute()}"
