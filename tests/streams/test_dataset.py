@@ -86,6 +86,16 @@ def test_box_filter_in_pieces_equals_one_at_a_time():
     assert torch.equal(box_filter(images, 12), torch.cat([box_filter(i[None], 12) for i in images]))
 
 
+def test_box_filter_in_bands_is_exact(monkeypatch):
+    """A photograph of 169 megapixels took 5.9 GB."""
+    from wane.streams import dataset as module
+
+    image = torch.randint(256, (1, 3, 301, 301), dtype=torch.uint8)
+    whole = box_filter(image, 40)
+    monkeypatch.setattr(module, "_PHOTOGRAPH", 100_000)
+    assert torch.equal(box_filter(image, 40), whole)
+
+
 @pytest.mark.parametrize(("shape", "size", "words"), [((4, 4), 5, "5 is outside 1..4"), ((4, 6), 2, "4 x 6")])
 def test_box_filter_complains(shape, size, words):
     with pytest.raises(DataError, match=words):

@@ -181,16 +181,13 @@ class Memory:
         for name, column in (("groups", groups), ("among", among)):
             if column is not None and column.shape != (filled,):
                 raise ValueError(f"{name} has shape {tuple(column.shape)}: give ({filled},), one for each filled slot")
-        if groups is None:
-            groups = self.labels[:filled]
-        slots = None
-        if among is not None:
-            slots = among.cpu().nonzero().squeeze(1)
-            groups, filled = groups[slots.to(groups.device)], len(slots)
+        slots = None if among is None else among.cpu().nonzero().squeeze(1)
         if class_probabilities is None:
-            drawn = draw_uniform(filled, n, generator)
+            drawn = draw_uniform(filled if slots is None else len(slots), n, generator)
         else:
-            drawn = draw_by_class(groups, n, class_probabilities, generator)
+            groups = self.labels[:filled] if groups is None else groups
+            held = groups if slots is None else groups[slots.to(groups.device)]
+            drawn = draw_by_class(held, n, class_probabilities, generator)
         return (drawn if slots is None else slots[drawn]).to(self.device)
 
     def state_dict(self) -> dict[str, Tensor]:

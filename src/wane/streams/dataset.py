@@ -15,6 +15,8 @@ from torch import Tensor
 
 # Bytes of float scratch that `box_filter` may use at once: keeps it in the caches and its memory flat.
 _SCRATCH = 1 << 22
+# The same for a single image, which may be larger than that.
+_PHOTOGRAPH = 1 << 26
 
 
 class DataError(ValueError):
@@ -224,11 +226,22 @@ def box_filter(images: Tensor, size: int) -> Tensor:
     reduced = images.new_empty((*images.shape[:2], size, size))
     step = max(1, _SCRATCH // max(1, images[:1].numel() * weights.element_size()))
     for start in range(0, len(images), step):
-        sums = weights @ images[start : start + step].to(weights.dtype) @ weights.T
+        sums = _area_sums(images[start : start + step], weights)
         whole = images.dtype == torch.uint8
         means = sums.long().mul_(2).add_(area).div_(2 * area, rounding_mode="floor") if whole else sums / area
         reduced[start : start + step] = means
     return reduced
+
+
+def _area_sums(images: Tensor, weights: Tensor) -> Tensor:
+    """`weights @ images @ weights.T`; a photograph of many megapixels is converted band by band."""
+    height = images.shape[-2]
+    band = max(1, min(height, _PHOTOGRAPH // max(1, images[..., 0, :].numel() * weights.element_size())))
+    sums = weights[:, :band] @ images[..., :band, :].to(weights.dtype) @ weights.T
+    for row in range(band, height, band):
+        rows = slice(row, row + band)
+        sums += weights[:, rows] @ (images[..., rows, :].to(weights.dtype) @ weights.T)
+    return sums
 
 
 def _require_per_class(dataset: Dataset, n: int, asked: str, spare: int = 0) -> None:
