@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageOps
 
-from wane.streams import eval_batch, train_batch
+from wane.streams import crop_and_flip, eval_batch, normalise
 
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 TARGET = 30.0  # microseconds an image, train
@@ -81,7 +81,8 @@ def main():
                 def ours(i=index, kind=kind, channels_last=channels_last):
                     if kind == "eval":
                         return eval_batch(images, i, MEAN, STD, channels_last=channels_last)
-                    return train_batch(images, i, MEAN, STD, generator=generator, channels_last=channels_last)
+                    moved = crop_and_flip(images.index_select(0, i), 4, True, generator)
+                    return normalise(moved, MEAN, STD, channels_last=channels_last)
 
                 low, middle = microseconds(ours, batch, args.repeats)
                 worst = max(worst, low) if kind == "train" else worst

@@ -22,7 +22,7 @@ from wane import ClassMetrics, History, LossWeights, TrendSampler, signals
 from wane.interventions.loss_weights import weight_statistics
 from wane.models import resnet18
 from wane.runs.config import build_config
-from wane.streams import ClassIncremental, from_arrays
+from wane.streams import from_arrays, make_stream
 from wane.training.batches import weighted_mean
 from wane.training.evaluation import BATCH, record_split
 from wane.training.loop import make_scene, train_epoch
@@ -37,7 +37,7 @@ def stream_of(classes=100, tasks=5):
     labels = torch.arange(ROWS * tasks) % classes
     images = torch.randint(256, (len(labels), 3, 32, 32), dtype=torch.uint8, generator=g)
     test = images[: 50 * classes], labels[: 50 * classes]  # 2,000 rows of the two tasks so far are evaluated
-    return ClassIncremental(from_arrays(images, labels, *test, layout="NCHW"), tasks=tasks)
+    return make_stream(from_arrays(images, labels, *test, layout="NCHW"), tasks=tasks)
 
 
 def prepared(width, batch, stream, **learner):

@@ -186,3 +186,26 @@ def test_no_traceback_from_a_real_process(tmp_path):
     assert done.returncode == 2
     assert done.stderr == f"wane: {tmp_path / 'no.csv'} is not a file: check the path\n"
     assert done.stdout == ""
+
+
+def test_data_describes_a_folder(tmp_path):
+    from PIL import Image
+
+    for name in ("ant", "bee"):
+        (tmp_path / "insects" / name).mkdir(parents=True)
+        for i in range(5):
+            Image.new("RGB", (8, 6), (i, i, i)).save(tmp_path / "insects" / name / f"{i}.png")
+    result = run("data", tmp_path / "insects")
+    assert result.exit_code == 0, result.output
+    assert "insects: 2 classes, 8 training and 2 test images of 3 x 6 x 8" in result.output
+    assert "domains Sans, Mono, Serif" in run("data", "glyphs").output
+    listed = run("data").output
+    assert "glyphs" in listed
+    assert "[embedded]" in listed
+
+
+def test_data_of_an_unknown_name_mentions_folders():
+    result = python("-m", "wane.cli", "data", "cifar_100")
+    assert result.returncode == 2
+    assert "did you mean 'cifar100'" in result.stderr
+    assert "path of a folder" in result.stderr.replace("\n", " ")

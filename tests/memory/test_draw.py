@@ -188,3 +188,59 @@ def test_bad_probabilities_are_quoted(values, message):
 def test_the_function_alone_refuses_labels_beyond_the_probabilities():
     with pytest.raises(ValueError, match=r"shape \(2,\), but the memory holds class 4"):
         draw_by_class(torch.tensor([0, 4]), 1, torch.ones(2), seeded(0))
+
+
+def test_among_confines_a_uniform_draw_and_is_uniform_there():
+    memory, generator = filled([0, 1, 2, 0, 1, 2, 0]), seeded(0)
+    among = torch.tensor([True, False, True, True, False, False, True])
+    counts = torch.zeros(7)
+    for _ in range(3000):
+        drawn = memory.draw(2, generator=generator, among=among)
+        assert len(drawn.unique()) == 2
+        counts[drawn] += 1
+    assert counts[~among].sum() == 0
+    expected = 6000 / 4
+    assert ((counts[among] - expected) ** 2 / expected).sum() < 16.3  # 3 degrees of freedom, 1 in 1,000
+    assert memory.draw(9, generator=generator, among=among).sort().values.tolist() == [0, 2, 3, 6]
+    assert memory.draw(9, generator=generator, among=among & ~among).shape == (0,)
+
+
+def test_among_everything_has_the_bits_of_a_plain_draw():
+    memory = filled([0, 1, 2, 0, 1, 2, 0])
+    every = torch.ones(7, dtype=torch.bool)
+    for p in (None, torch.tensor([0.2, 0.5, 0.3] + [0.0] * 7)):
+        options = {"class_probabilities": p}
+        plain = memory.draw(5, generator=seeded(4), **options)
+        assert torch.equal(plain, memory.draw(5, generator=seeded(4), among=every, **options))
+        labels = memory.labels[:7]
+        assert torch.equal(plain, memory.draw(5, generator=seeded(4), groups=labels, among=every, **options))
+
+
+def test_among_confines_a_draw_by_class():
+    memory = filled([0, 0, 1, 1])
+    among = torch.tensor([True, False, False, True])
+    drawn = memory.draw(50, generator=seeded(0), class_probabilities=torch.ones(10), among=among)
+    assert set(drawn.tolist()) == {0, 3}
+
+
+def test_probabilities_of_groups():
+    """Ids of any number of groups, not the labels, choose the slots."""
+    memory = filled([0, 0, 0, 1, 1])
+    groups = torch.tensor([0, 11, 11, 12, 25])
+    p = torch.zeros(30)
+    p[[11, 25]] = torch.tensor([1.0, 3.0])
+    counts = torch.zeros(5)
+    for seed in range(400):
+        counts += memory.draw(10, generator=seeded(seed), class_probabilities=p, groups=groups).bincount(minlength=5)
+    assert counts[[0, 3]].sum() == 0
+    np.testing.assert_allclose(counts[[1, 2, 4]] / 4000, [0.125, 0.125, 0.75], atol=0.03)
+
+
+def test_groups_and_masks_of_another_length_are_quoted():
+    memory = filled([0, 1, 1])
+    with pytest.raises(ValueError, match=r"among has shape \(2,\): give \(3,\), one for each filled slot"):
+        memory.draw(2, generator=seeded(0), among=torch.ones(2, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"groups has shape \(10,\): give \(3,\)"):
+        memory.draw(2, generator=seeded(0), class_probabilities=torch.ones(10), groups=torch.zeros(10).long())
+    with pytest.raises(ValueError, match=r"shape \(4,\), but the memory holds class 7"):
+        memory.draw(2, generator=seeded(0), class_probabilities=torch.ones(4), groups=torch.tensor([0, 7, 1]))

@@ -232,3 +232,27 @@ def test_bad_arguments_are_quoted():
         Memory(4, (3, 2, 2), 6, policy="herding").select(IMAGES, ZEROS, nan, task=0, step=0)
     with pytest.raises(ValueError, match=r"the state holds .*'labels': \(40,\).*this memory .*'labels': \(39,\)"):
         build("reservoir", 39).load_state_dict(build("reservoir", 40).state_dict())
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((5,), torch.float32), ((2, 3), torch.int64), ((), torch.int32)])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_rows_of_any_type_and_shape(policy, shape, dtype):
+    memory, generator = Memory(8, shape, 4, policy=policy, dtype=dtype), seeded(0)
+    rows, labels = (torch.rand(20, *shape, generator=generator) * 100).to(dtype), torch.arange(20) % 4
+    slots = memory.offer(rows, labels, task=0, step=0, generator=generator)
+    if policy == "herding":
+        memory.select(rows, labels, torch.randn(20, 3, generator=generator), task=0, step=0)
+        memory.select(rows[:1], labels[:1], torch.randn(1, 3, generator=generator), task=0, step=0)
+        assert memory.images[len(memory) :].eq(0).all()
+        assert (memory.labels[len(memory) :] == -1).all()
+    else:
+        kept = slots >= 0
+        assert torch.equal(memory.images[slots[kept]], rows[kept])
+    assert memory.images.dtype == dtype
+    twin = Memory(8, shape, 4, policy=policy, dtype=dtype)
+    twin.load_state_dict(memory.state_dict())
+    assert torch.equal(twin.images, memory.images)
+    with pytest.raises(ValueError, match=f"give {dtype}, not augmented"):
+        memory.offer(rows.double(), labels, task=0, step=0, generator=generator)
+    with pytest.raises(ValueError, match=f"the state holds {dtype} rows, this memory torch.uint8"):
+        Memory(8, shape, 4, policy=policy).load_state_dict(memory.state_dict())

@@ -1,10 +1,12 @@
 """Models: exact sizes, shapes, seeds, and errors that help."""
 
+import sys
+
 import pytest
 import torch
 from torch import nn
 
-from wane.models import MODELS, build_model, cnn, mlp, resnet18, seeded
+from wane.models import MODELS, build_model, cnn, find_model, mlp, resnet18, seeded
 
 
 def size(model: nn.Module) -> int:
@@ -129,10 +131,68 @@ def test_every_parameter_gets_a_gradient():
         (("mlp", 10, (3, 8, 8)), {"width": 3}, r"unknown option of mlp 'width'\. Known: hidden"),
         (("mlp", 10, (3, 8, 8)), {"in_features": 3}, "unknown option of mlp 'in_features'"),
         (("cnn", 0, (3, 8, 8)), {}, "num_classes=0"),
-        (("cnn", 10, (8, 8)), {}, r"image_shape=\(8, 8\)"),
+        (("cnn", 10, (8, 8)), {}, r"cnn is for images .* image_shape=\(8, 8\): use the mlp"),
+        (("resnet18", 10, (12,)), {}, r"resnet18 is for images .* image_shape=\(12,\): use the mlp"),
+        (("mlp", 10, ()), {}, r"image_shape=\(\)"),
+        (("h2_none:make", 10, (12,)), {}, "no module 'h2_none'"),
         (("resnet18", 10, (3, 8, 8)), {"stem": "big"}, "stem is 'big'.*cifar.*imagenet"),
     ],
 )
 def test_errors_quote_and_help(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         build_model(*arguments, **options)
+
+
+@pytest.mark.parametrize("shape", [(12,), (3, 4), (2, 3, 4, 5)])
+def test_the_mlp_takes_rows_of_any_shape(shape):
+    assert build_model("mlp", 7, shape, hidden=(5,))(torch.randn(4, *shape)).shape == (4, 7)
+
+
+MAKER = """
+from torch import nn
+
+def make(num_classes, shape, seed, hidden=8):
+    return nn.Sequential(nn.Flatten(), nn.Linear(shape[0], hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
+
+def strict(classes, shape):
+    return None
+
+def nothing(**options):
+    return options
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package that offers a model as entry point."""
+    (tmp_path / "h2_own_model.py").write_text(MAKER)
+    info = tmp_path / "h2_own_model-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: h2-own-model\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[wane.models]\nthin = h2_own_model:make\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    MODELS.pop("thin", None)
+    sys.modules.pop("h2_own_model", None)
+
+
+@pytest.mark.parametrize("name", ["h2_own_model:make", "thin"])
+def test_models_of_other_packages_are_a_function_of_the_seed_too(name, package):
+    before = torch.get_rng_state()
+    a, b, c = (build_model(name, 5, (6,), seed=seed, hidden=4).state_dict() for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert a["1.weight"].shape == (4, 6)
+    assert all(torch.equal(a[k], b[k]) for k in a)
+    assert not torch.equal(a["1.weight"], c["1.weight"])
+    assert not find_model(name).channels_last
+
+
+def test_functions_that_make_no_model_are_refused(package):
+    with pytest.raises(
+        ValueError, match=r"does not take num_classes, seed: it must be a function \(num_classes, shape"
+    ):
+        build_model("h2_own_model:strict", 5, (6,))
+    with pytest.raises(ValueError, match=r"returned dict: it must return a torch.nn.Module"):
+        build_model("h2_own_model:nothing", 5, (6,))
+    with pytest.raises(ValueError, match="unknown option of h2_own_model:make 'hiden'; did you mean 'hidden'"):
+        build_model("h2_own_model:make", 5, (6,), hiden=3)

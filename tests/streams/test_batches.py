@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wane.streams import crop_and_flip, eval_batch, normalise, train_batch
+from wane.streams import crop_and_flip, eval_batch, normalise
 
 MEAN, STD = (0.5071, 0.4867, 0.4408), (0.2675, 0.2565, 0.2761)
 
@@ -122,22 +122,16 @@ def test_normalise_is_float32_whatever_the_default():
 
 def test_padding_is_black_before_normalisation():
     white = torch.full((50, 3, 8, 8), 255, dtype=torch.uint8)
-    batch = train_batch(white, torch.arange(50), MEAN, STD, generator=generator())
+    batch = normalise(crop_and_flip(white, 4, True, generator()), MEAN, STD)
     black = torch.tensor([-m / s for m, s in zip(MEAN, STD, strict=True)])
     torch.testing.assert_close(batch.amin((0, 2, 3)), black)
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-def test_train_batch_is_reproducible_bit_for_bit(channels_last):
-    images, index = noise(100, 3, 32, 32), torch.randint(100, (64,), generator=generator(1))
-    first, second = (
-        train_batch(images, index, MEAN, STD, generator=generator(5), channels_last=channels_last) for _ in range(2)
-    )
-    other = train_batch(images, index, MEAN, STD, generator=generator(6), channels_last=channels_last)
+def test_augmentation_is_reproducible_bit_for_bit():
+    images = noise(64, 3, 32, 32)
+    first, second, other = (crop_and_flip(images, 4, True, generator(seed)) for seed in (5, 5, 6))
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
-    by_hand = crop_and_flip(images[index], 4, True, generator(5))
-    assert torch.equal(first, normalise(by_hand, MEAN, STD))
 
 
 def test_eval_batch_by_index_and_by_slice():
@@ -156,6 +150,6 @@ def test_memory_of_a_batch_not_of_the_data_set():
     """The data set is never padded or copied: the largest tensor made is of the size of a batch."""
     images = noise(2000, 3, 16, 16)
     with torch.profiler.profile(profile_memory=True) as profile:
-        train_batch(images, torch.arange(8), MEAN, STD, generator=generator())
+        normalise(crop_and_flip(images.index_select(0, torch.arange(8)), 4, True, generator()), MEAN, STD)
     largest = max(event.cpu_memory_usage for event in profile.key_averages())
     assert largest < images.numel() / 4

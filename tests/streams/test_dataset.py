@@ -1,4 +1,4 @@
-"""Making a data set smaller, and splitting it into tasks."""
+"""Making a data set smaller."""
 
 from fractions import Fraction
 
@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wane.streams import (
-    ClassIncremental,
     DataError,
     at_resolution,
     box_filter,
@@ -87,6 +86,16 @@ def test_box_filter_in_pieces_equals_one_at_a_time():
     assert torch.equal(box_filter(images, 12), torch.cat([box_filter(i[None], 12) for i in images]))
 
 
+def test_box_filter_in_bands_is_exact(monkeypatch):
+    """A photograph of 169 megapixels took 5.9 GB."""
+    from wane.streams import dataset as module
+
+    image = torch.randint(256, (1, 3, 301, 301), dtype=torch.uint8)
+    whole = box_filter(image, 40)
+    monkeypatch.setattr(module, "_PHOTOGRAPH", 100_000)
+    assert torch.equal(box_filter(image, 40), whole)
+
+
 @pytest.mark.parametrize(("shape", "size", "words"), [((4, 4), 5, "5 is outside 1..4"), ((4, 6), 2, "4 x 6")])
 def test_box_filter_complains(shape, size, words):
     with pytest.raises(DataError, match=words):
@@ -151,40 +160,41 @@ def test_at_resolution_and_to_reach_every_split():
     assert data.image_shape == (3, 2, 2)
 
 
-@pytest.mark.parametrize("class_order", ["label", "shuffled", [5, 4, 3, 2, 1, 0]])
-@pytest.mark.parametrize("tasks", [1, 2, 3, 6])
-def test_tasks_partition_the_data(tasks, class_order):
+def test_float_statistics_equal_numpy_and_constant_columns_get_a_deviation_of_one():
+    rows = np.random.default_rng(0).normal(5, 3, (40, 6)).astype(np.float32)
+    rows[:, 2] = 0.1
+    mean, std = channel_statistics(torch.from_numpy(rows))
+    np.testing.assert_allclose(mean, rows.astype(float).mean(0), rtol=1e-12)
+    np.testing.assert_allclose(np.delete(std, 2), np.delete(rows.astype(float).std(0), 2), rtol=1e-12)
+    assert std[2] == 1.0
+    images = torch.from_numpy(rows).view(10, 4, 3, 2)
+    mean, _ = channel_statistics(images)
+    np.testing.assert_allclose(mean, images.double().mean((0, 2, 3)).numpy(), rtol=1e-12)
+
+
+def test_float_images_are_reduced_by_the_mean():
+    images = torch.rand(5, 2, 6, 6)
+    expected = images.double().view(5, 2, 3, 2, 3, 2).mean((3, 5)).float()
+    torch.testing.assert_close(box_filter(images, 3), expected)
+
+
+def test_tables_have_no_resolution():
+    rows = torch.rand(4, 12)
+    table = from_arrays(rows, [0, 1, 0, 1], rows, [0, 1, 0, 1], layout="ND")
+    with pytest.raises(DataError, match=r"resolution=3 is for images: the rows of arrays have the shape \(12,\)"):
+        at_resolution(table, 3)
+
+
+def test_domains_survive_every_reduction():
     data = dataset()
-    stream = ClassIncremental(data, tasks, class_order, seed=3)
-    assert len(stream) == tasks == len(list(stream))
-    assert torch.cat([t.train for t in stream]).sort().values.tolist() == list(range(len(data.train)))
-    assert torch.cat([t.test for t in stream]).sort().values.tolist() == list(range(len(data.test)))
-    for k, task in enumerate(stream):
-        assert task.index == k
-        assert len(task.classes) == 6 // tasks
-        assert set(data.train.labels[task.train].tolist()) == set(task.classes)
-        assert (stream.class_to_task[data.test.labels[task.test]] == k).all()
-        assert stream.seen(k) == tuple(c for t in list(stream)[: k + 1] for c in t.classes)
-        assert task.train.dtype == torch.int64
-
-
-def test_class_orders():
-    data = dataset()
-    assert ClassIncremental(data, 2).class_order == (0, 1, 2, 3, 4, 5)
-    shuffled = [ClassIncremental(data, 2, "shuffled", seed=s).class_order for s in (0, 0, 1)]
-    assert shuffled[0] == shuffled[1] != shuffled[2]
-    assert ClassIncremental(data, 2, (3, 1, 2, 0, 5, 4))[0].classes == (3, 1, 2)
-
-
-def test_bad_streams_are_quoted():
-    data = dataset()
-    with pytest.raises(DataError, match=r"6 classes .* tasks=4: use one of 1, 2, 3, 6"):
-        ClassIncremental(data, 4)
-    with pytest.raises(DataError, match="tasks=0"):
-        ClassIncremental(data, 0)
-    with pytest.raises(DataError, match="class_order='random' is unknown"):
-        ClassIncremental(data, 2, "random")
-    with pytest.raises(DataError, match=r"each label 0..5 exactly once"):
-        ClassIncremental(data, 2, [0, 1, 2, 3, 4, 4])
-    with pytest.raises(DataError, match="no task 2"):
-        ClassIncremental(data, 2).seen(2)
+    marked = from_arrays(data.train.images, data.train.labels, data.test.images, data.test.labels, layout="NCHW",
+                         train_domains=data.train.images[:, 0, 0, 0] % 3,
+                         test_domains=data.test.images[:, 0, 0, 0] % 3)  # fmt: skip
+    assert marked.domain_names == ("0", "1", "2")
+    small = with_holdout(first_per_class(marked, 8), 2).to("cpu")
+    for split in (small.train, small.test, small.holdout):
+        assert torch.equal(split.domains, split.images[:, 0, 0, 0].long() % 3)
+    reduced = at_resolution(small, 2)
+    assert torch.equal(reduced.train.domains, small.train.domains)
+    assert torch.equal(reduced.holdout.domains, small.holdout.domains)
+    assert reduced.domain_names == marked.domain_names

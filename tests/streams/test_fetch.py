@@ -266,3 +266,17 @@ def test_cifar10_from_a_folder(tmp_path):
     (folder / "test_batch.bin").write_bytes(bytes([10]) * (10_000 * 3073))
     with pytest.raises(DataError, match=r"test_batch.bin holds the label 10, there are only 10 classes"):
         load_dataset("cifar10", root=tmp_path, download=False)
+
+
+def test_encrypted_zip_is_named(server, tmp_path):
+    content = bytearray(zipped(GOOD))
+    for mark, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):  # the flag "encrypted" of each member
+        at = -1
+        while (at := content.find(mark, at + 1)) >= 0:
+            content[at + offset] |= 1
+    refuse(offer(server, "toy.zip", bytes(content)), tmp_path, "could not unpack .*toy.zip .*encrypted")
+
+
+def test_a_python_that_cannot_unpack_safely_says_so(server, tmp_path, monkeypatch):
+    monkeypatch.delattr(tarfile, "data_filter")
+    refuse(offer(server, "toy.tar.gz", tar_gz(GOOD)), tmp_path, r"cannot unpack .* safely: use 3.11.4 or later")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from wane.streams import ClassIncremental, load_dataset
+from wane.streams import load_dataset, make_stream
 
 UNPACK = Path(__file__).resolve().parents[3] / "shared" / "data" / "unpack.py"
 
@@ -52,7 +52,7 @@ def test_cifar100_decodes_to_the_official_bytes(root, unpack):
     assert data.class_names[:3] == ("apple", "aquarium_fish", "baby")
     assert data.train.labels.bincount().tolist() == [500] * 100
     assert data.test.labels.bincount().tolist() == [100] * 100
-    stream = ClassIncremental(data, tasks=5)
+    stream = make_stream(data, tasks=5)
     assert [len(task.train) for task in stream] == [10_000] * 5
 
 

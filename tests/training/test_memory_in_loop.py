@@ -55,7 +55,8 @@ def test_the_memory_holds_raw_rows_of_the_data_set(tmp_path):
     dataset = tiny_dataset()
     run(tiny_config(), tmp_path / "run", dataset=dataset)
     memory = load_checkpoint(tmp_path / "run")["memory"]
-    images = {image.numpy().tobytes(): int(label) for image, label in zip(*vars(dataset.train).values(), strict=True)}
+    rows = zip(dataset.train.images, dataset.train.labels, strict=True)
+    images = {image.numpy().tobytes(): int(label) for image, label in rows}
     assert len(images) == 80
     for image, label, step, task in zip(*(memory[k] for k in ("images", "labels", "steps", "tasks")), strict=True):
         assert images[image.numpy().tobytes()] == int(label)
@@ -97,6 +98,36 @@ def test_past_never_draws_the_current_task_after_the_first(policy, tmp_path, bat
     assert (counts[:3, :2].sum(1) >= 18).all()
     assert (counts[3:, 2:] == 0).all()
     assert (counts[3:, :2] > 0).all()
+
+
+def test_past_holds_for_a_uniform_draw_too(tmp_path, batches):
+    """It was accepted and ignored: then nearly half of the rows drawn are of the current task."""
+    config = tiny_config(memory={"draw": "uniform", "scope": "past", "capacity": 30})
+    run(config, tmp_path / "run", dataset=tiny_dataset())
+    counts = replayed_by_epoch(batches)
+    assert (counts[:3, :2].sum(1) >= 18).all()  # no past in the first task: all slots
+    assert (counts[3:, 2:] == 0).all()
+    for batch in batches[12:]:
+        drawn = batch.slots[batch.replayed]
+        assert len(drawn.unique()) == len(drawn)  # without replacement
+
+
+def test_past_of_a_uniform_draw_is_uniform_over_slots(tmp_path, batches):
+    """A draw as large as the memory brings every past slot exactly once."""
+    config = tiny_config(memory={"scope": "past"}, learner={"replay_size": 12})
+    run(config, tmp_path / "run", dataset=tiny_dataset())
+    sizes = [int(batch.replayed.sum()) for batch in batches[12:]]
+    assert sizes == sorted(sizes, reverse=True)  # the current task takes slots from the past one
+    assert 0 < sizes[-1] < sizes[0] <= 12
+
+
+def test_past_of_a_uniform_draw_with_a_memory_that_has_lost_it(tmp_path, batches):
+    config = tiny_config(memory={"capacity": 1, "scope": "past"}, learner={"epochs": 4})
+    for seed in range(8):
+        run(config.model_copy(update={"seed": seed}), tmp_path / str(seed), dataset=tiny_dataset())
+        if any((batch.labels[batch.replayed] >= 2).any() for batch in batches):
+            return
+    pytest.fail("no run lost its past: the test tested nothing")
 
 
 def test_past_with_a_memory_that_has_lost_it(tmp_path, batches):

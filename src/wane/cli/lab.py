@@ -140,23 +140,31 @@ def recipes() -> None:
 
 
 def data(
-    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Fetch and check this data set.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Fetch and check this data set, or the folder at this path.")
+    ] = None,
     root: Annotated[
         str | None, typer.Option(help="Where data sets are; default: WANE_DATA or the user's cache.")
     ] = None,
 ) -> None:
-    """List the data sets and where they are; with NAME, fetch one if need be and describe it."""
-    from wane.streams import DATASETS, data_root, load_dataset
+    """List the data sets and where they are; with NAME, fetch one if need be and describe it. NAME may be a folder."""
+    from wane.streams import DATASETS, Source, data_root, load_dataset
 
     if name is not None:
         found = load_dataset(name, root=root)
-        channels, height, width = found.image_shape
+        shape = " x ".join(map(str, found.row_shape))
+        rows = f"images of {shape}" if found.is_images else f"rows of {shape} numbers"
+        domains = f", domains {', '.join(found.domain_names)}" if found.domain_names else ""
         typer.echo(f"{found.name}: {found.num_classes} classes, {len(found.train)} training and {len(found.test)} test "
-                   f"images of {channels} x {height} x {width}")  # fmt: skip
+                   f"{rows}{domains}")  # fmt: skip
         return
     where = data_root(root)
     lines = [f"Data sets (below {where}):"]
+    DATASETS.load_installed()
     for key, row in DATASETS.items():
+        if not isinstance(row, Source):
+            lines.append(f"  {key:15}[from an installed package]")
+            continue
         archive = row.archive
         state = "embedded" if archive is None else "here" if (where / archive.folder).exists() else "to be fetched"
         lines.append(f"  {key:15}{row.title} [{state}]")

@@ -20,7 +20,7 @@ def draw_uniform(filled: int, n: int, generator: torch.Generator) -> Tensor:
 
 
 def class_uniform(counts: Tensor) -> Tensor:
-    """Equal probabilities for the classes that are present: the control that a trend must beat.
+    """Equal weights for the classes that are present: the control that a trend must beat.
 
     >>> class_uniform(torch.tensor([7, 0, 2]))
     tensor([1., 0., 1.], dtype=torch.float64)
@@ -71,7 +71,7 @@ def _weights(probabilities: NDArray[np.float64], counts: Integers) -> NDArray[np
     if probabilities.shape != counts.shape:
         raise ValueError(
             f"class_probabilities have shape {probabilities.shape}, but the memory holds class "
-            f"{len(counts) - 1}: give one probability for each class"
+            f"{len(counts) - 1}: give one probability for each class (or group)"
         )
     weights = np.where(counts > 0, probabilities, 0.0)
     low, high = weights.min(), weights.max()

@@ -16,31 +16,32 @@ __all__ = ["POLICIES", "Memory"]
 
 
 class Memory:
-    """At most `capacity` images as they came, with label, task, step of arrival and any extras.
+    """At most `capacity` rows as they came, with label, task, step of arrival and any extras.
 
     What to keep (`offer`, `select`) and what to draw (`draw`) know nothing of each other. Columns are plain
     tensors, read and written by slot; slots 0 to `len(memory)` - 1 are filled. Images are read fastest with
     `memory.images.index_select(0, slots)`: 9 microseconds for 64 of 3 kB on a CPU, where `[slots]` takes 140.
 
     Args:
-        capacity: Slots. The memory takes capacity x image bytes from the start, and never more.
-        image_shape: Channels, height and width.
+        capacity: Slots. The memory takes capacity x row bytes from the start, and never more.
+        row_shape: Of one row: channels, height and width of an image, (d,) of a table's row.
         num_classes: Classes of the whole stream.
         policy: `"reservoir"`: a uniform sample of all rows ever offered, so classes as frequent as they came.
             `"class_balanced"`: equal shares for the classes seen so far, a uniform sample within each.
             `"herding"`: equal shares, filled by `select` at the end of a task; `offer` only counts.
         extras: Further float32 columns by name, with the shape of one row: `{"logits": (num_classes,)}`.
         device: Where everything is stored. Generators are on the CPU: slots do not depend on the device.
+        dtype: Of the rows: uint8 for images as they are in a file, float32 for tables.
 
     Attributes:
-        images: (capacity, *image_shape) uint8.
+        images: (capacity, *row_shape) of `dtype`: the rows.
         labels: (capacity,) int64, -1 where a slot is empty, as are `tasks` and `steps`.
         tasks: (capacity,) int64.
         steps: (capacity,) int64, the step at which the row was written.
         extras: (capacity, ...) float32 tensors by name; methods may rewrite them later, in place.
         seen: Rows offered so far.
 
-    >>> memory = Memory(capacity=50, image_shape=(1, 8, 8), num_classes=10)
+    >>> memory = Memory(capacity=50, row_shape=(1, 8, 8), num_classes=10)
     >>> generator = torch.Generator().manual_seed(0)
     >>> images, labels = torch.zeros(64, 1, 8, 8, dtype=torch.uint8), torch.arange(64) % 10
     >>> slots = memory.offer(images, labels, task=0, step=1, generator=generator)
@@ -53,12 +54,13 @@ class Memory:
     def __init__(
         self,
         capacity: int,
-        image_shape: tuple[int, ...],
+        row_shape: tuple[int, ...],
         num_classes: int,
         *,
         policy: str = "reservoir",
         extras: Mapping[str, tuple[int, ...]] | None = None,
         device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.uint8,
     ) -> None:
         if capacity < 1 or num_classes < 1:
             raise ValueError(f"capacity={capacity}, num_classes={num_classes}: both must be at least 1")
@@ -66,11 +68,13 @@ class Memory:
         self.capacity, self.num_classes, self.policy = capacity, num_classes, policy
         self.device = torch.device(device)
         # zeros, not empty: the checkpoint of a memory that is not yet full has the same bytes every time
-        self.images = torch.zeros((capacity, *image_shape), dtype=torch.uint8, device=device)
+        self.images = torch.zeros((capacity, *row_shape), dtype=dtype, device=device)
         self.labels = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self.tasks, self.steps = self.labels.clone(), self.labels.clone()
         self.extras = {k: torch.zeros((capacity, *shape), device=device) for k, shape in (extras or {}).items()}
-        self.priority = torch.full((capacity,), -1, dtype=torch.int64)  # rows of a class go in descending order
+        self.priority = torch.full(
+            (capacity,), -1, dtype=torch.int64
+        )  # a class gives up its rows of highest priority first
         self.seen = 0
         self._filled = 0
 
@@ -94,7 +98,7 @@ class Memory:
         generator: torch.Generator,
         extras: Mapping[str, Tensor] | None = None,
     ) -> Tensor:
-        """Offer a batch of the stream; the policy keeps what it keeps.
+        """Offer a batch of the stream; the policy decides what is kept.
 
         Returns:
             (n,) the slot each row was written to, -1 for those not kept; the slots of kept rows are distinct.
@@ -141,23 +145,53 @@ class Memory:
         slots = np.arange(len(self), len(self) + len(rows))
         self._write(slots, rows, images, labels, task, step, ranks.numpy(), extras)
 
-    def draw(self, n: int, *, generator: torch.Generator, class_probabilities: Tensor | None = None) -> Tensor:
+    def draw(
+        self,
+        n: int,
+        *,
+        generator: torch.Generator,
+        class_probabilities: Tensor | None = None,
+        groups: Tensor | None = None,
+        among: Tensor | None = None,
+    ) -> Tensor:
         """Slots to replay, on the memory's device; several draws in one step are independent.
 
         Without `class_probabilities`: uniform over filled slots, without replacement; all of them, in random
         order, if there are fewer than `n`. With: `n` slots by `draw_by_class`. An empty memory gives none.
+
+        Args:
+            n: Rows to draw.
+            generator: Source of all randomness, on the CPU.
+            class_probabilities: One for each class, or for each group if there are `groups`.
+            groups: (filled,) what the probabilities refer to, a number for each filled slot; by default the labels.
+            among: (filled,) bool, the slots that may be drawn; by default all that are filled.
+
+        >>> memory = Memory(capacity=4, row_shape=(2,), num_classes=3, dtype=torch.float32)
+        >>> generator = torch.Generator().manual_seed(0)
+        >>> _ = memory.offer(torch.zeros(4, 2), torch.tensor([0, 1, 1, 2]), task=0, step=1, generator=generator)
+        >>> memory.draw(9, generator=generator, among=memory.labels == 1).sort().values
+        tensor([1, 2])
         """
-        if class_probabilities is None:
-            return draw_uniform(len(self), n, generator).to(self.device)
-        if class_probabilities.shape != (self.num_classes,):
+        filled = len(self)
+        if class_probabilities is not None and groups is None and class_probabilities.shape != (self.num_classes,):
             raise ValueError(
                 f"class_probabilities have shape {tuple(class_probabilities.shape)}: "
                 f"give ({self.num_classes},), one for each class of the stream"
             )
-        return draw_by_class(self.labels[: len(self)], n, class_probabilities, generator).to(self.device)
+        for name, column in (("groups", groups), ("among", among)):
+            if column is not None and column.shape != (filled,):
+                raise ValueError(f"{name} has shape {tuple(column.shape)}: give ({filled},), one for each filled slot")
+        slots = None if among is None else among.cpu().nonzero().squeeze(1)
+        if class_probabilities is None:
+            drawn = draw_uniform(filled if slots is None else len(slots), n, generator)
+        else:
+            groups = self.labels[:filled] if groups is None else groups
+            held = groups if slots is None else groups[slots.to(groups.device)]
+            drawn = draw_by_class(held, n, class_probabilities, generator)
+        return (drawn if slots is None else slots[drawn]).to(self.device)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """All there is, the counter included, as tensors: references, as in `nn.Module.state_dict`."""
+        """Everything, the counter included, as tensors: references, as in `nn.Module.state_dict`."""
         return {**self._columns(), "seen": torch.tensor(self.seen)}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -165,6 +199,9 @@ class Memory:
         mine, given = ({k: tuple(v.shape) for k, v in sorted(d.items())} for d in (self.state_dict(), state))
         if mine != given:
             raise ValueError(f"the state holds {given}, this memory {mine}: build it with the arguments of that one")
+        if state["images"].dtype != self.images.dtype:
+            raise ValueError(f"the state holds {state['images'].dtype} rows, this memory {self.images.dtype}: build it "
+                             "with the arguments of that one")  # fmt: skip
         for name, column in self._columns().items():
             column.copy_(state[name])
         self.seen = int(state["seen"])
@@ -175,9 +212,9 @@ class Memory:
         return own | {f"extras.{name}": column for name, column in self.extras.items()}
 
     def _check(self, images: Tensor, labels: Tensor, extras: Mapping[str, Tensor]) -> None:
-        if images.dtype != torch.uint8 or images.shape[1:] != self.images.shape[1:]:
+        if images.dtype != self.images.dtype or images.shape[1:] != self.images.shape[1:]:
             raise ValueError(
-                f"images are {images.dtype} of shape {tuple(images.shape)}: give torch.uint8, not augmented, "
+                f"images are {images.dtype} of shape {tuple(images.shape)}: give {self.images.dtype}, not augmented, "
                 f"of shape (n, {', '.join(map(str, self.images.shape[1:]))})"
             )
         if labels.dtype != torch.int64 or labels.shape != images.shape[:1]:
@@ -222,16 +259,16 @@ class Memory:
     def _compact(self, kept: Tensor) -> None:
         """Move the filled rows where `kept` is true to the front, and empty the slots behind them."""
         slots = kept.nonzero().squeeze(1)
-        for column in self._columns().values():
+        for name, column in self._columns().items():
             column[: len(slots)] = column[slots.to(column.device)]
-            column[len(slots) :] = 0 if column.is_floating_point() or column.dtype == torch.uint8 else -1
+            column[len(slots) :] = 0 if name == "images" or name.startswith("extras.") else -1
         self._filled = len(slots)
 
 
 def _put(target: Tensor, slots: Integers, values: Tensor | int) -> None:
     """`target[slots] = values`, for distinct slots."""
     if target.device.type == "cpu":
-        # NumPy copies whole rows, 7 microseconds for 64 images of 3 kB; torch goes byte by byte and takes 235
+        # NumPy copies whole rows, 7 microseconds for 64 images of 3 kB; torch goes byte by byte and takes 235.
         target.numpy()[slots] = values.numpy() if isinstance(values, Tensor) else values
     else:
         target[torch.from_numpy(slots).to(target.device)] = values

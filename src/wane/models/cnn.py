@@ -2,7 +2,6 @@
 
 from torch import nn
 
-from wane.models.batch_norm import BatchNorm2d
 from wane.models.classifier import Classifier, seeded
 
 __all__ = ["cnn"]
@@ -37,7 +36,7 @@ def cnn(num_classes: int, width: int = 32, channels: int = 3, *, seed: int = 0) 
             layers += [
                 nn.Conv2d(before, after, 3, padding=1, bias=False),
                 pool,
-                BatchNorm2d(after),
+                nn.BatchNorm2d(after),
                 nn.ReLU(inplace=True),
             ]
             before = after

@@ -1,4 +1,4 @@
-"""A multilayer perceptron on flattened images."""
+"""A multilayer perceptron on flattened images, or on the rows of a table."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def mlp(num_classes: int, in_features: int, hidden: Sequence[int] = (256, 256), 
 
     Args:
         num_classes: Rows of the head: all classes of the stream, seen or not.
-        in_features: Numbers in an image: channels x height x width.
+        in_features: Numbers in a row: channels x height x width of an image.
         hidden: Sizes of the hidden layers; `()` leaves a linear classifier.
         seed: Initial weights are a function of it; no global generator is touched.
 

@@ -4,7 +4,6 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from wane.models.batch_norm import BatchNorm2d
 from wane.models.classifier import Classifier, seeded
 
 __all__ = ["resnet18"]
@@ -46,10 +45,10 @@ def resnet18(
 
 def _stem(channels: int, width: int, kind: str) -> list[nn.Module]:
     if kind == "cifar":
-        return [nn.Conv2d(channels, width, 3, padding=1, bias=False), BatchNorm2d(width), nn.ReLU(inplace=True)]
+        return [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
     if kind == "imagenet":
         convolution = nn.Conv2d(channels, width, 7, stride=2, padding=3, bias=False)
-        return [convolution, BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2, padding=1)]
+        return [convolution, nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, stride=2, padding=1)]
     raise ValueError(f'stem is {kind!r}: use "cifar" (3x3, no max-pool) or "imagenet" (7x7, max-pool)')
 
 
@@ -60,15 +59,15 @@ class _Block(nn.Module):
         super().__init__()
         self.residual = nn.Sequential(
             nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False),
-            BatchNorm2d(after),
+            nn.BatchNorm2d(after),
             nn.ReLU(inplace=True),
             nn.Conv2d(after, after, 3, padding=1, bias=False),
-            BatchNorm2d(after),
+            nn.BatchNorm2d(after),
         )
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or before != after:
             convolution = nn.Conv2d(before, after, 1, stride=stride, bias=False)
-            self.shortcut = nn.Sequential(convolution, BatchNorm2d(after))
+            self.shortcut = nn.Sequential(convolution, nn.BatchNorm2d(after))
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.residual(x)

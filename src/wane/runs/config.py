@@ -142,7 +142,7 @@ class Memory(Section):
     draw: Literal["uniform", "class_uniform"] = "uniform"
     """What to replay: slots uniformly, or classes uniformly and then a slot of the class."""
     scope: Literal["seen", "past"] = "seen"
-    """Whether a class-wise draw includes the classes of the current task."""
+    """Whether rows of the current task are replayed too, or of past tasks only (in the first task, all)."""
 
 
 class Recovery(Section):

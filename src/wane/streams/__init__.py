@@ -1,13 +1,14 @@
-"""Data sets, their split into a stream of tasks, and whole-batch augmentation on the device.
+"""Data sets, their division into a stream of tasks, and whole-batch augmentation on the device.
 
->>> from wane.streams import ClassIncremental, load_dataset
->>> stream = ClassIncremental(load_dataset("glyphs"), tasks=5)
+>>> from wane.streams import load_dataset, make_stream
+>>> stream = make_stream(load_dataset("glyphs"), tasks=5)
 >>> len(stream), stream[1].classes[:3], len(stream[1].train)
 (5, (20, 21, 22), 2000)
+>>> [(task.name, len(task.train)) for task in make_stream(load_dataset("glyphs"), kind="domains")]
+[('Sans', ...), ('Mono', ...), ('Serif', ...)]
 """
 
-from wane.streams.batches import crop_and_flip, eval_batch, normalise, train_batch
-from wane.streams.class_incremental import ClassIncremental, Task
+from wane.streams.batches import crop_and_flip, eval_batch, normalise
 from wane.streams.dataset import (
     DataError,
     Dataset,
@@ -18,9 +19,14 @@ from wane.streams.dataset import (
     first_per_class,
     with_holdout,
 )
+from wane.streams.datasets import DATASETS, Source, load_dataset, reduced
 from wane.streams.fetch import Archive, data_root
+from wane.streams.fingerprint import dataset_fingerprint, fingerprint_folder
 from wane.streams.own_data import from_arrays, from_folder
-from wane.streams.registry import DATASETS, Source, load_dataset
+from wane.streams.stream import Stream, Task, make_stream
+
+#: The name that streams had when every stream was one of classes.
+ClassIncremental = Stream
 
 __all__ = [
     "DATASETS",
@@ -30,18 +36,22 @@ __all__ = [
     "Dataset",
     "Source",
     "Split",
+    "Stream",
     "Task",
     "at_resolution",
     "box_filter",
     "channel_statistics",
     "crop_and_flip",
     "data_root",
+    "dataset_fingerprint",
     "eval_batch",
+    "fingerprint_folder",
     "first_per_class",
     "from_arrays",
     "from_folder",
     "load_dataset",
+    "make_stream",
     "normalise",
-    "train_batch",
+    "reduced",
     "with_holdout",
 ]

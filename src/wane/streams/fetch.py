@@ -1,23 +1,21 @@
 """A publisher's archive on the disk: found, fetched, checked and unpacked, with nothing half-written.
 
 Everything happens in a scratch folder beside the target, which is renamed into place as the very last step.
-So a target folder that exists is complete, whatever was killed before.
+So a target folder that exists is complete, even if an earlier attempt was killed.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import stat
 import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO
 
 from wane.streams.dataset import DataError
 from wane.streams.progress import progress_bar
@@ -139,18 +137,18 @@ def _verify(archive: Archive, path: Path, origin: str) -> None:
 def _unpack(source: Path, target: Path, origin: str) -> Path:
     """Unpack a tar or zip whose every member is a plain file or folder that stays below `target`."""
     try:
-        with _open_archive(source) as members:
-            for name, is_folder, is_file, open_member in members:
-                path = target / _safe(name, origin)
-                if is_folder:
-                    path.mkdir(parents=True, exist_ok=True)
-                elif is_file:
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    with open_member() as stream, path.open("wb") as out:
-                        shutil.copyfileobj(stream, out, 1 << 20)
-                else:
-                    raise DataError(f"{origin} holds a link or device, {name!r}: refused, fetch it from its publisher")
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+        if zipfile.is_zipfile(source):
+            with zipfile.ZipFile(source) as members:
+                for info in members.infolist():
+                    # Only archives made on Unix record a file type; 0 means that there is none.
+                    kind = stat.S_IFMT(info.external_attr >> 16)
+                    # orig_filename: on Windows zipfile turns backslashes into slashes
+                    _require_plain(info.orig_filename, kind in (0, stat.S_IFREG, stat.S_IFDIR), origin)
+                members.extractall(target)
+        else:
+            _unpack_tar(source, target, origin)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        # RuntimeError: an encrypted zip, or a compression that this Python cannot read
         raise DataError(
             f"could not unpack {origin} ({type(error).__name__}: {error}): nothing was kept; see that the "
             f"archive is whole and that there is room on the disk"
@@ -158,36 +156,29 @@ def _unpack(source: Path, target: Path, origin: str) -> Path:
     return target
 
 
-def _safe(name: str, origin: str) -> PurePosixPath:
+def _unpack_tar(source: Path, target: Path, origin: str) -> None:
+    if not hasattr(tarfile, "data_filter"):
+        raise DataError(
+            f"this Python ({platform.python_version()}) cannot unpack {origin} safely: use 3.11.4 or later, or put the "
+            f"unpacked folder there yourself"
+        )
+
+    def plain(info: tarfile.TarInfo, path: str) -> tarfile.TarInfo | None:
+        _require_plain(info.name, info.isdir() or info.isreg(), origin)
+        return tarfile.data_filter(info, path)
+
+    with tarfile.open(source) as members:
+        members.extractall(target, filter=plain)
+
+
+def _require_plain(name: str, is_plain: bool, origin: str) -> None:
+    """Refuse links and devices, and paths that lead elsewhere on this or another system.
+
+    The filter of `tarfile` would make absolute paths relative and let links within the archive pass; no publisher's
+    archive has either.
+    """
     path = PurePosixPath(name.replace("\\", "/"))
     if path.is_absolute() or ".." in path.parts or ":" in name or not path.parts or "\0" in name:
         raise DataError(f"{origin} holds a path that climbs out, {name!r}: refused, fetch it from its publisher")
-    return path
-
-
-_Member = tuple[str, bool, bool, Callable[[], IO[bytes]]]
-
-
-@contextmanager
-def _open_archive(source: Path) -> Iterator[Iterator[_Member]]:
-    if zipfile.is_zipfile(source):
-        with zipfile.ZipFile(source) as archive:
-            yield (_zip_member(archive, info) for info in archive.infolist())
-    else:
-        with tarfile.open(source) as archive:
-            yield (_tar_member(archive, info) for info in archive)
-
-
-def _zip_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> _Member:
-    # Only archives made on Unix carry a file type; 0 means that none is recorded.
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    return info.filename, info.is_dir(), kind in (0, stat.S_IFREG), lambda: archive.open(info)
-
-
-def _tar_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> _Member:
-    def open_member() -> IO[bytes]:
-        stream = archive.extractfile(info)
-        assert stream is not None, "only plain files are opened"
-        return stream
-
-    return info.name, info.isdir(), info.isreg(), open_member
+    if not is_plain:
+        raise DataError(f"{origin} holds a link or device, {name!r}: refused, fetch it from its publisher")

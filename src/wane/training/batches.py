@@ -18,6 +18,7 @@ from wane.training.state import State
 __all__ = [
     "competing_classes",
     "draw_probabilities",
+    "drawable",
     "make_batch",
     "memory_batches",
     "remember",
@@ -47,13 +48,16 @@ def make_batch(
     """The rows of a step, new and replayed, augmented as one; and the new rows' raw images, for the memory."""
     dataset, memory, draws = stream.dataset, state.memory, state.learner.draws
     new, labels = dataset.train.images.index_select(0, rows), dataset.train.labels[rows]
-    images, ys, tasks = [new], [labels], [stream.class_to_task[labels]]
+    images, ys, tasks = [new], [labels], [stream.tasks_of("train")[rows]]
     draw, slots, extras = [torch.zeros_like(labels)], [torch.full_like(labels, -1)], {}
     if memory is not None:
         extras = {name: [column.new_zeros(len(rows), *column.shape[1:])] for name, column in memory.extras.items()}
+        among = drawable(memory, config, state.position.task)
         for k in range(draws):
             generator = state.generators["draw"]
-            drawn = memory.draw(config.learner.replay_size, generator=generator, class_probabilities=probabilities)
+            drawn = memory.draw(
+                config.learner.replay_size, generator=generator, class_probabilities=probabilities, among=among
+            )
             images.append(memory.images.index_select(0, drawn))
             ys.append(memory.labels[drawn])
             tasks.append(memory.tasks[drawn])
@@ -73,6 +77,14 @@ def make_batch(
         progress=done,
     )
     return batch, new
+
+
+def drawable(memory: Memory, config: Config, task: int) -> Tensor | None:
+    """The slots that a uniform draw is confined to: those of past tasks if the config says so; None is all."""
+    if config.learner.trend is not None or (config.memory.draw, config.memory.scope) != ("uniform", "past"):
+        return None  # a draw by class has its scope in the probabilities
+    past = memory.tasks[: len(memory)] < task
+    return past if bool(past.any()) else None  # where there is no past, all slots compete
 
 
 def draw_probabilities(memory: Memory | None, config: Config, task: Task, trend: Tensor | None) -> Tensor | None:

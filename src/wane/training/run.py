@@ -102,27 +102,21 @@ def run_held(
 
 def load_data(config: Config) -> Dataset:
     """The data set that the config names."""
-    from wane.streams import DATASETS, from_folder, load_dataset
+    from wane.streams import load_dataset
 
     data = config.data
-    if data.name not in DATASETS and Path(data.name).is_dir():
-        return reduced(from_folder(Path(data.name), resolution=data.resolution, seed=config.seed), config)
     return load_dataset(data.name, root=data.root, per_class=data.per_class, resolution=data.resolution,
                         holdout=data.holdout, seed=config.seed)  # fmt: skip
 
 
 def reduced(dataset: Dataset, config: Config) -> Dataset:
     """A user's own data with fewer images a class, a holdout, and at a lower resolution, as far as the config says."""
-    from wane.streams import at_resolution, first_per_class, with_holdout
+    from wane import streams
 
     data = config.data
-    if data.per_class:
-        dataset = first_per_class(dataset, data.per_class)
-    if data.holdout:
-        dataset = with_holdout(dataset, data.holdout, seed=config.seed)
-    if data.resolution and dataset.image_shape[1:] != (data.resolution, data.resolution):
-        dataset = at_resolution(dataset, data.resolution)
-    return dataset
+    return streams.reduced(
+        dataset, per_class=data.per_class, holdout=data.holdout, resolution=data.resolution, seed=config.seed
+    )
 
 
 def summarise(config: Config, state: State, dataset: Dataset) -> dict[str, Any]:

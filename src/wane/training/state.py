@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from wane.learners import LEARNERS, Learner
 from wane.measures.history import Evaluation, History
 from wane.memory import Memory
-from wane.models import MODELS, build_model
+from wane.models import build_model, find_model
 from wane.runs.config import Config, ConfigError
 from wane.softmax.registry import SIGNALS
 from wane.streams import ClassIncremental, Dataset
@@ -85,8 +85,8 @@ def build_state(config: Config, stream: ClassIncremental, model: nn.Module | Non
     channels_last = False
     if model is None:
         options = config.model.model_dump(exclude_none=True, exclude={"name"})
-        model = build_model(config.model.name, dataset.num_classes, dataset.image_shape, seed=config.seed, **options)
-        channels_last = MODELS[config.model.name].channels_last
+        model = build_model(config.model.name, dataset.num_classes, dataset.row_shape, seed=config.seed, **options)
+        channels_last = find_model(config.model.name).channels_last and dataset.is_images
     learner = LEARNERS[config.learner.name](model, dataset.num_classes)
     learner.to(device)
     if channels_last:
@@ -94,8 +94,8 @@ def build_state(config: Config, stream: ClassIncremental, model: nn.Module | Non
     memory = None
     if learner.draws:
         policy = learner.policy or config.memory.policy
-        memory = Memory(config.memory.capacity, dataset.image_shape, dataset.num_classes, policy=policy,
-                        extras=learner.stored_extras(), device=device)  # fmt: skip
+        memory = Memory(config.memory.capacity, dataset.row_shape, dataset.num_classes, policy=policy,
+                        extras=learner.stored_extras(), device=device, dtype=dataset.train.images.dtype)  # fmt: skip
     seeds = np.random.SeedSequence(config.seed).generate_state(len(CHOICES), dtype=np.uint32)
     generators = {name: torch.Generator().manual_seed(int(seed)) for name, seed in zip(CHOICES, seeds, strict=True)}
     history = History(stream.class_to_task.cpu().numpy())

@@ -1,7 +1,8 @@
-"""The registry, the two embedded data sets, and what an import costs."""
+"""Data sets by name, path and function; the two embedded ones; and what an import costs."""
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,9 +25,62 @@ def test_importing_is_light():
     assert done.stdout.strip() == "[]"
 
 
-def test_unknown_names_list_what_is_known():
-    with pytest.raises(DataError, match=r"'cifar_100'; did you mean 'cifar100'\? Known: glyphs, digits"):
+def test_unknown_names_list_what_is_known_and_mention_folders():
+    with pytest.raises(DataError, match=r"'cifar_100'; did you mean 'cifar100'\? Known: glyphs, digits") as caught:
         load_dataset("cifar_100")
+    assert "path of a folder" in str(caught.value)
+    assert str(Path("cifar_100").absolute()) in str(caught.value)
+
+
+def test_a_path_is_a_folder_of_images(tmp_path):
+    for name in ("ant", "bee"):
+        for i in range(10):
+            save(tmp_path / "insects" / name / f"{i}.png", 20 * i, size=8)
+    data = load_dataset(str(tmp_path / "insects"), per_class=6, holdout=2, resolution=4)
+    assert (data.name, data.class_names, data.row_shape) == ("insects", ("ant", "bee"), (3, 4, 4))
+    assert (len(data.train), len(data.holdout), len(data.test)) == (8, 4, 4)
+
+
+MAKER = """
+import torch
+from wane.streams import from_arrays
+
+def make():
+    rows, labels = torch.rand(40, 3), torch.arange(40) % 4
+    return from_arrays(rows, labels, rows, labels, layout="ND", name="made")
+
+def nothing():
+    return 3
+"""
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package that offers a data set as entry point."""
+    (tmp_path / "h2_own_data.py").write_text(MAKER)
+    info = tmp_path / "h2_own_data-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: h2-own-data\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[wane.datasets]\nsensors = h2_own_data:make\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    DATASETS.pop("sensors", None)
+    sys.modules.pop("h2_own_data", None)
+
+
+@pytest.mark.parametrize("name", ["h2_own_data:make", "sensors"])
+def test_data_sets_of_other_packages(name, package):
+    data = load_dataset(name, per_class=5, holdout=2)
+    assert (data.name, data.row_shape, len(data.train), len(data.holdout)) == ("made", (3,), 12, 8)
+
+
+def test_functions_that_make_no_data_set_are_refused(package):
+    with pytest.raises(DataError, match=r"'h2_own_data:nothing' returned int: it must return a wane.streams.Dataset"):
+        load_dataset("h2_own_data:nothing")
+    with pytest.raises(DataError, match="has no 'gone'"):
+        load_dataset("h2_own_data:gone")
+    with pytest.raises(DataError, match="no module 'h2_other'"):
+        load_dataset("h2_other:make")
 
 
 @pytest.mark.parametrize("options", [{"per_class": 0}, {"resolution": 0}, {"holdout": -1}])
@@ -122,7 +176,7 @@ def tiny(tmp_path):
 def save(path, level, grey=False, size=64):
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.full((size, size) if grey else (size, size, 3), level, np.uint8)
-    Image.fromarray(pixels).save(path, format="JPEG", quality=100)
+    Image.fromarray(pixels).save(path, format="PNG" if path.suffix == ".png" else "JPEG", quality=100)
 
 
 def load(root, **options):
