@@ -81,7 +81,7 @@ def runs(
             continue
         accuracy = summary["metrics"]["accuracy"] if summary else {}
         numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
-        state = run.status.words(config.data.tasks * config.learner.epochs)
+        state = run.status.words(config.total_epochs)
         seconds = f"{summary['seconds']:.0f}" if summary else ""
         table.add_row(run.name, config.recipe, str(config.seed), state, *numbers, seconds)
     _print(table if table.row_count else f"no runs below {root}")

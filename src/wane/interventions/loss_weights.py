@@ -27,6 +27,7 @@ class LossWeights:
         temperature: of the softmax form.
         normalise: ``"mean"``: scale the weights to mean 1 over the rows that count, so that they shift the loss between
             rows without changing its size; ``"none"``: leave them.
+        rows: which rows a run of the lab weights: the replayed ones, or all; the others count 1.
 
     All leading dimensions are one batch: (B, T) tokens weigh against each other as B * T rows. A row whose score is not
     finite, as where `ignore_index` made it NaN, does not count: its weight is 0, and the others' are as without it.
@@ -46,6 +47,7 @@ class LossWeights:
     epsilon: float = 0.1
     temperature: float = 1.0
     normalise: Literal["mean", "none"] = "mean"
+    rows: Literal["replay", "all"] = "replay"
 
     def __post_init__(self) -> None:
         SIGNALS[self.signal]  # an unknown name fails here, with the nearest one

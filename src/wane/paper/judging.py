@@ -179,7 +179,7 @@ def of_er(number: Callable[[RunFolder], dict[str, float]], *, constant_rate: boo
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
         parts: dict[str, dict[int, float]] = {}
         for run in runs:
-            if run.config.data.tasks < 2 or (constant_rate and not has_constant_rate(run)):
+            if run.config.num_tasks < 2 or (constant_rate and not has_constant_rate(run)):
                 continue
             if method_title(run.config) == "er" and (run.path / "history.parquet").exists():
                 for name, value in number(run).items():

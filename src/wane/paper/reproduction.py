@@ -11,7 +11,7 @@ from wane.paper.agreement import agreement_markdown, agreement_table
 from wane.paper.claims import CLAIMS
 from wane.paper.judging import Judged, judge, judged_markdown
 from wane.paper.questions import Answer, answers, answers_csv, answers_markdown
-from wane.runs.config import Config, Record
+from wane.runs.config import Config, RecordSettings
 from wane.runs.folder import RunFolder
 from wane.runs.identity import fingerprint, method_title
 from wane.sweeps.plan import Planned
@@ -140,7 +140,7 @@ def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned], *, exactly: bo
 
 def _without_records(config: Config) -> str:
     """The same for runs that differ only in what they wrote down."""
-    return fingerprint(config.model_copy(update={"record": Record(classes=config.record.classes)}))
+    return fingerprint(config.model_copy(update={"record": RecordSettings(classes=config.record.classes)}))
 
 
 def _diagnosed(runs: Sequence[RunFolder]) -> list[RunFolder]:

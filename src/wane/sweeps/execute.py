@@ -78,7 +78,7 @@ def plan_jobs(planned: Iterable[Planned], root: str | Path, loggers: Sequence[st
             run.name,
             run.config.model_dump(mode="json", exclude_none=True),
             f"{base}/{run.name}",
-            run.config.data.tasks * run.config.learner.epochs,
+            run.config.total_epochs,
             tuple(loggers),
         )
         for run in planned

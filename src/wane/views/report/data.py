@@ -184,7 +184,7 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
         "environment": _environment(summary), "notes": [], "missing": {}, "sentences": [], "epochs": 0,
         "curves": None, "draw": None, "flow": None,
     }  # fmt: skip
-    total = config.data.tasks * config.learner.epochs
+    total = config.total_epochs
     t = timeline(run.history) if (run.path / "history.parquet").exists() else None
     if t is None:
         found["notes"].append("This run has not come to the end of its first epoch: there is nothing to show yet.")
