@@ -17,7 +17,7 @@ from sweeps.sweep_problem import LONG, LONGER, all_results, alone, planned
 from training.tiny_problem import results
 
 import wane.runs.remote as mirror_module
-import wane.runs.store as store_module
+import wane.runs.status as status_module
 from wane.files import replace_file
 from wane.runs.config import ConfigError, to_toml
 from wane.runs.lock import HeldError, LostError, held
@@ -159,9 +159,9 @@ def test_a_folder_given_as_a_url_is_the_folder(tmp_path, monkeypatch):
 
 def test_a_run_that_is_moved_away_meanwhile_hides_no_other(store, monkeypatch):
     root, runs = store
-    listing = store_module._listing
+    listing = status_module._listing
     gone = {"config.toml": 0, "history.parquet": 1}
-    monkeypatch.setattr(store_module, "_listing", lambda *args: {**listing(*args), "gone": gone})
+    monkeypatch.setattr(status_module, "_listing", lambda *args: {**listing(*args), "gone": gone})
     states = {run.name: run.status for run in read_runs(root)}
     assert states["gone"].state == statuses(root)["gone"].state == "unreadable"
     assert "gone" in states["gone"].note
@@ -257,10 +257,10 @@ def bucket(free_port, monkeypatch):
 
 WORKER = """
 import json, sys
-from wane.sweeps.engines import mirror
+from wane.runs import remote
 from wane.sweeps.engines.worker import carry_out
 
-mirror.EVERY = 0.0
+remote.EVERY = 0.0
 carry_out(json.loads(sys.argv[1]), sys.argv[2], threads=1)
 """
 

@@ -75,10 +75,10 @@ def runs(
         words = name in ("run", "recipe", "state")
         table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for run in read_runs(root):
-        config, summary = run.config, run.summary
-        if config is None:
+        if run.status.state == "unreadable":
             table.add_row(run.name, "", "", run.status.words(0))
             continue
+        config, summary = run.config, run.summary
         accuracy = summary["metrics"]["accuracy"] if summary else {}
         numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
         state = run.status.words(config.total_epochs)

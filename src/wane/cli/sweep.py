@@ -70,6 +70,7 @@ def carry_out(
     planned: Iterable[Planned], out: Path | str, *, engine: str, options: Options, loggers: Sequence[str] = ()
 ) -> bool:
     """Do the runs of a sweep and say how they ended: whether all of them are done."""
+    from wane.runs.layout import LOG
     from wane.sweeps.execute import run_sweep
 
     try:
@@ -80,5 +81,5 @@ def carry_out(
     failed = {name: outcome for name, outcome in ended.items() if outcome.state == "failed"}
     typer.echo(f"{len(ended) - len(failed)} of {len(ended)} runs in {out} are done; see `wane runs {out}`")
     for name, outcome in failed.items():
-        typer.echo(f"failed: {out}/{name}: {outcome.note} (log.txt there)", err=True)
+        typer.echo(f"failed: {out}/{name}: {outcome.note} ({LOG} there)", err=True)
     return not failed

@@ -18,6 +18,7 @@ from wane.interventions.loss_weights import LossWeights, weight_statistics
 from wane.learners import Scene
 from wane.measures.group_metrics import ClassMetrics
 from wane.runs.config import Config
+from wane.runs.layout import HISTORY, REPLAY
 from wane.runs.writing import write_atomically
 from wane.softmax.signals import Signals
 from wane.streams import ClassIncremental, DataError, Dataset, Task
@@ -102,9 +103,9 @@ def check_tests(stream: ClassIncremental) -> None:
 
 def write_down(state: State, folder: Path) -> None:
     """What a run leaves of an epoch."""
-    write_atomically(folder / "history.parquet", state.history.write_parquet)
+    write_atomically(folder / HISTORY, state.history.write_parquet)
     if state.memory is not None:
-        state.replay_log.write(folder / "replay.parquet")
+        state.replay_log.write(folder / REPLAY)
     # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
     save_checkpoint(folder, state.state_dict())
 

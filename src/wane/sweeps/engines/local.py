@@ -36,7 +36,7 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
         try:
             process.start()
         except BaseException:
-            running.discard(process)  # nor is one to be waited for that never was
+            running.discard(process)  # it never started: there is nothing to wait for
             receiver.close()
             raise
         finally:
