@@ -313,3 +313,40 @@ def test_two_threads_can_write_one_file(tmp_path):
         list(pool.map(write, range(200)))
     assert len(set((tmp_path / "file").read_bytes())) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_views_read_runs_at_a_url(memory_store, tmp_path):
+    """Review 1.7: one reader for folders and URLs."""
+    from typer.testing import CliRunner
+
+    from wane.cli import app
+    from wane.runs.folder import find_runs
+
+    runs = planned(tmp_path)
+    for job in plan_jobs(runs, "memory://runs"):
+        assert carry_out(job.settings, job.place) == Outcome("done")
+    out = tmp_path / "report.html"
+    said = CliRunner().invoke(app, ["report", "memory://runs", "-o", str(out)])
+    assert said.exit_code == 0, said.output
+    assert out.stat().st_size > 10_000
+    first, second = find_runs("memory://runs", Path("memory://runs"))
+    assert (first.name, first.status.state) == (min(run.name for run in runs), "done")
+    assert first.place == f"memory://runs/{first.name}"
+    assert first.history.matrix("accuracy").shape == (2, 2)
+    assert second.replay.height == 4
+    assert second.samples is None
+    memory_store.pipe_file(f"/runs/{first.name}/history.parquet", b"PAR1")
+    with pytest.raises(ValueError, match=f"^memory://runs/{first.name}/history.parquet is not"):
+        _ = find_runs("memory://runs")[0].history
+    with pytest.raises(ValueError, match="no run at or below memory://nothing"):
+        find_runs("memory://nothing")
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"host": 3, "pid": "x"}', b'{"host": "here", "pid": 1}', b"\xff"])
+def test_a_damaged_lock_at_a_url_hides_no_run_and_can_be_taken(memory_store, tmp_path, text):
+    plan = planned(tmp_path)[0]
+    write_config(f"memory://runs/{plan.name}", to_toml(plan.config))
+    memory_store.pipe_file(f"/runs/{plan.name}/lock.json", text)
+    assert statuses("memory://runs")[plan.name].state == "waiting"
+    with mirrored(f"memory://runs/{plan.name}"):
+        assert statuses("memory://runs")[plan.name].state == "running"
