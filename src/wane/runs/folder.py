@@ -86,7 +86,7 @@ class RunFolder:
             return Status("unreadable", note=str(error))
 
     def know(self, status: Status) -> None:
-        """Take the status from whoever looked at many runs at once."""
+        """Take the status from a caller who asked for many at once."""
         self.__dict__["status"] = self._checked(status)
 
     def _checked(self, status: Status) -> Status:

@@ -97,8 +97,7 @@ class FileLock:
     def release(self) -> None:
         """Give it back. The file stays while the run is not done: numbers must not start over while others count on.
 
-        Once it is done they may, for whoever gets the lock then finds the summary; so may those of a folder without a
-        run.
+        Once the run is done they may, for the next process finds the summary; so may those of a folder without a run.
         """
         if (self.folder / SUMMARY).exists() or not (self.folder / CONFIG).exists():
             self.path.unlink()

@@ -1,6 +1,6 @@
 """Many runs from one description: variants x lists of settings, each with a name that is a function of its config.
 
-The same config has the same name, whoever asked for it: so a run is never done twice. No torch here.
+The same config has the same name, wherever it comes from: so a run is never done twice.
 """
 
 from __future__ import annotations

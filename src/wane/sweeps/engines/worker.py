@@ -34,7 +34,7 @@ def carry_out(
 
     Args:
         settings: the complete config.
-        place: a folder that every worker sees, or a URL of fsspec; then the run is mirrored there, see `mirror`.
+        place: a folder that every worker sees, or a URL of fsspec, where the run is mirrored (`wane.runs.remote`).
         threads: of torch and Polars.
         retry: also if it failed before.
         patience: seconds to wait for a lock that another holds, such as one whose machine died a moment ago.
@@ -68,7 +68,7 @@ def failure(folder: Path) -> str | None:
 
 
 def report_failure(place: str, sentence: str) -> Outcome:
-    """Write down for a worker that it is no more; unless the run is done, or someone else is at it by now."""
+    """Write down that a worker died, unless the run is done or another process runs it by now."""
     from wane.errors import CheckpointError
     from wane.runs.store import statuses
 
