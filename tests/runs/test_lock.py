@@ -178,3 +178,39 @@ def test_ctrl_c_is_ctrl_c_and_frees_the_lock(tmp_path, on_ctrl_c):
     with pytest.raises(KeyboardInterrupt), held(tmp_path):
         signal.raise_signal(signal.SIGINT)
     assert owner(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["[]", '{"host": 3, "pid": "x"}', '{"host": "here", "pid": -1}', '{"pid": 1e99}'])
+def test_an_odd_lock_is_held_until_it_is_stale(tmp_path, text):
+    (tmp_path / "lock.1").write_text(text)
+    assert owner(tmp_path) == Owner("an unknown host", 0)
+    os.utime(tmp_path / "lock.1", (time.time() - 2 * lock.STALE,) * 2)
+    with held(tmp_path):
+        assert owner(tmp_path).pid == os.getpid()
+
+
+def test_a_lock_from_the_future_does_not_hold_for_ever(tmp_path):
+    a_lock(tmp_path, host="elsewhere", age=-86_400)
+    with held(tmp_path):
+        assert owner(tmp_path).pid == os.getpid()
+
+
+def test_files_that_only_look_like_locks(tmp_path):
+    (tmp_path / "lock.1x").touch()
+    (tmp_path / "lock.9.bak").touch()
+    with held(tmp_path):
+        assert locks(tmp_path) == ["lock.1", "lock.1x", "lock.9.bak"]
+
+
+def test_what_ended_a_run_is_not_hidden_by_the_release_of_its_lock(tmp_path, monkeypatch):
+    def read_only(*_):
+        raise OSError(30, "Read-only file system")
+
+    def fail():
+        with held(tmp_path):
+            monkeypatch.setattr(Path, "unlink", read_only)
+            monkeypatch.setattr(os, "utime", read_only)
+            raise RuntimeError("the real reason")
+
+    with pytest.raises(RuntimeError, match="the real reason"):
+        fail()

@@ -17,7 +17,7 @@ from sweeps.sweep_problem import LONG, LONGER, all_results, alone, planned
 from training.tiny_problem import results
 
 import wane.runs.remote as mirror_module
-import wane.runs.store as store_module
+import wane.runs.status as status_module
 from wane.files import replace_file
 from wane.runs.config import ConfigError, to_toml
 from wane.runs.lock import HeldError, LostError, held
@@ -159,9 +159,9 @@ def test_a_folder_given_as_a_url_is_the_folder(tmp_path, monkeypatch):
 
 def test_a_run_that_is_moved_away_meanwhile_hides_no_other(store, monkeypatch):
     root, runs = store
-    listing = store_module._listing
+    listing = status_module._listing
     gone = {"config.toml": 0, "history.parquet": 1}
-    monkeypatch.setattr(store_module, "_listing", lambda *args: {**listing(*args), "gone": gone})
+    monkeypatch.setattr(status_module, "_listing", lambda *args: {**listing(*args), "gone": gone})
     states = {run.name: run.status for run in read_runs(root)}
     assert states["gone"].state == statuses(root)["gone"].state == "unreadable"
     assert "gone" in states["gone"].note
@@ -257,10 +257,10 @@ def bucket(free_port, monkeypatch):
 
 WORKER = """
 import json, sys
-from wane.sweeps.engines import mirror
+from wane.runs import remote
 from wane.sweeps.engines.worker import carry_out
 
-mirror.EVERY = 0.0
+remote.EVERY = 0.0
 carry_out(json.loads(sys.argv[1]), sys.argv[2], threads=1)
 """
 
@@ -313,3 +313,40 @@ def test_two_threads_can_write_one_file(tmp_path):
         list(pool.map(write, range(200)))
     assert len(set((tmp_path / "file").read_bytes())) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_views_read_runs_at_a_url(memory_store, tmp_path):
+    """Review 1.7: one reader for folders and URLs."""
+    from typer.testing import CliRunner
+
+    from wane.cli import app
+    from wane.runs.folder import find_runs
+
+    runs = planned(tmp_path)
+    for job in plan_jobs(runs, "memory://runs"):
+        assert carry_out(job.settings, job.place) == Outcome("done")
+    out = tmp_path / "report.html"
+    said = CliRunner().invoke(app, ["report", "memory://runs", "-o", str(out)])
+    assert said.exit_code == 0, said.output
+    assert out.stat().st_size > 10_000
+    first, second = find_runs("memory://runs", Path("memory://runs"))
+    assert (first.name, first.status.state) == (min(run.name for run in runs), "done")
+    assert first.place == f"memory://runs/{first.name}"
+    assert first.history.matrix("accuracy").shape == (2, 2)
+    assert second.replay.height == 4
+    assert second.samples is None
+    memory_store.pipe_file(f"/runs/{first.name}/history.parquet", b"PAR1")
+    with pytest.raises(ValueError, match=f"^memory://runs/{first.name}/history.parquet is not"):
+        _ = find_runs("memory://runs")[0].history
+    with pytest.raises(ValueError, match="no run at or below memory://nothing"):
+        find_runs("memory://nothing")
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"host": 3, "pid": "x"}', b'{"host": "here", "pid": 1}', b"\xff"])
+def test_a_damaged_lock_at_a_url_hides_no_run_and_can_be_taken(memory_store, tmp_path, text):
+    plan = planned(tmp_path)[0]
+    write_config(f"memory://runs/{plan.name}", to_toml(plan.config))
+    memory_store.pipe_file(f"/runs/{plan.name}/lock.json", text)
+    assert statuses("memory://runs")[plan.name].state == "waiting"
+    with mirrored(f"memory://runs/{plan.name}"):
+        assert statuses("memory://runs")[plan.name].state == "running"

@@ -172,7 +172,7 @@ def test_the_command(tmp_path, monkeypatch):
     assert listed.count("failed: the loss") == 2
     unknown = CliRunner().invoke(app, [*arguments, "--engine", "sun"])
     assert unknown.exit_code == 2
-    assert "unknown engine 'sun': choose one of local, ray, slurm" in unknown.output
+    assert "unknown engine 'sun'. Known: local, ray, slurm" in unknown.output
 
 
 # a driver in a process of its own

@@ -56,3 +56,14 @@ def test_a_section_with_nothing_but_defaults_is_kept_beside_a_list(tmp_path):
 def test_what_cannot_be_meant_is_said(variants, message, tmp_path):
     with pytest.raises(ConfigError, match=message):
         expand(recipe(tmp_path, variants))
+
+
+def test_engines_and_recipes_are_found_where_they_are():
+    from wane.runs.recipes import recipes
+    from wane.sweeps.engines import ENGINES, load_engine
+    from wane.sweeps.engines.local import run_all
+
+    assert load_engine("local") is run_all
+    assert load_engine("wane.sweeps.engines.local:run_all") is run_all
+    assert ENGINES.group == "wane.engines"
+    assert {"table1", "diagnostics"} <= set(recipes())

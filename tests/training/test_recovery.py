@@ -193,10 +193,10 @@ def test_the_signals_before_are_among_the_seen_classes_if_asked(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"samples": 0}, r"record\.recovery\.samples = 0 cannot be"),
-        ({"below": 1.0}, r"record\.recovery\.below = 1\.0 cannot be"),
-        ({"beside": []}, r"record\.recovery\.beside = \[\] cannot be"),
-        ({"beside": [-1]}, r"record\.recovery\.beside.*-1 cannot be"),
+        ({"samples": 0}, r"record\.recovery\.samples = 0 is invalid"),
+        ({"below": 1.0}, r"record\.recovery\.below = 1\.0 is invalid"),
+        ({"beside": []}, r"record\.recovery\.beside = \[\] is invalid"),
+        ({"beside": [-1]}, r"record\.recovery\.beside.*-1 is invalid"),
         ({"step": 3}, r"unknown setting record\.recovery\.step; did you mean record\.recovery\.steps\?"),
     ],
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+from contextlib import nullcontext, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,6 +11,8 @@ import typer
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from wane.runs.config import Config
 
 __all__ = ["archive", "data", "log", "recipes", "run", "runs"]
 
@@ -21,21 +25,26 @@ Loggers = Annotated[
     typer.Option("--logger", metavar="NAME", help="Also show it in tensorboard, wandb or mlflow; as often as needed."),
 ]
 
+LONG, TOO_LONG = 600.0, 86_400.0  # seconds of a run that are worth a line, and of one that no CPU should do
+
 
 def run(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (see `wane recipes`) or a TOML file.")],
     scale: Annotated[str | None, typer.Option(help="demo, small or paper; default: demo, or none for a file.")] = None,
     settings: Settings = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Sets `seed`.")] = None,
-    devices: Annotated[int | None, typer.Option(min=1, help="Sets `devices`: so many GPUs, or processes.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Sets `devices`: how many GPUs, or processes.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The run folder; default: runs/RECIPE-SCALE-seedN.")
     ] = None,
     logger: Loggers = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show nothing meanwhile.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Run a recipe; the same command goes on where it was stopped."""
+    from wane.runs.complete import complete
     from wane.runs.config import parse_setting
+    from wane.runs.identity import file_name
+    from wane.runs.layout import CONFIG
     from wane.runs.recipes import load_recipe
 
     layers = [parse_setting(text) for text in settings or []]
@@ -44,17 +53,23 @@ def run(
     if devices is not None:
         layers.append({"devices": devices})
     config = load_recipe(recipe, scale=scale, settings=tuple(layers))
-    folder = out or Path("runs") / f"{config.recipe}-seed{config.seed}"
+    folder = out or Path("runs") / file_name(f"{config.recipe}-seed{config.seed}")
 
     from wane.training.progress import Progress
     from wane.training.run import run as run_config
 
+    config = complete(config)
+    if not quiet and not (folder / CONFIG).exists():
+        _say_what_it_takes(config)
     try:
         progress = Progress(config.recipe, epochs_per_task=config.learner.epochs, quiet=quiet)
-        summary = run_config(config, folder, progress=progress, loggers=logger or ())
+        with redirect_stderr(io.StringIO()) if quiet else nullcontext():
+            summary = run_config(config, folder, progress=progress, loggers=logger or ())
     except KeyboardInterrupt:
         typer.echo(f"wane: stopped; the same command goes on from the last whole epoch in {folder}", err=True)
         raise typer.Exit(130) from None
+    if quiet:
+        return
     _print(summary_table(summary), f"{folder}: done in {summary['seconds']:.0f} s of training and evaluation")
 
 
@@ -75,13 +90,13 @@ def runs(
         words = name in ("run", "recipe", "state")
         table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for run in read_runs(root):
-        config, summary = run.config, run.summary
-        if config is None:
+        if run.status.state == "unreadable":
             table.add_row(run.name, "", "", run.status.words(0))
             continue
+        config, summary = run.config, run.summary
         accuracy = summary["metrics"]["accuracy"] if summary else {}
         numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
-        state = run.status.words(config.data.tasks * config.learner.epochs)
+        state = run.status.words(config.total_epochs)
         seconds = f"{summary['seconds']:.0f}" if summary else ""
         table.add_row(run.name, config.recipe, str(config.seed), state, *numbers, seconds)
     _print(table if table.row_count else f"no runs below {root}")
@@ -184,6 +199,20 @@ def summary_table(summary: dict[str, Any]) -> Table:
         shown = ("" if v is None else f"{v:.3f}" for v in values.values())
         table.add_row(SIGNALS[name].title, *shown)
     return table
+
+
+def _say_what_it_takes(config: Config) -> None:
+    """A line about time and memory before a long run starts; whatever is wrong with the run, it will say itself."""
+    from wane.training.estimate import estimate
+
+    try:
+        found = estimate(config)
+    except Exception:
+        return
+    if found.seconds > LONG:
+        typer.echo(f"wane: {config.recipe} takes {found}", err=True)
+    if found.seconds > TOO_LONG and found.how.endswith("cpu"):
+        typer.echo("wane: that is too long for a CPU: use a GPU, or --scale small; starting anyway", err=True)
 
 
 def _percent(value: float | None) -> str:

@@ -11,6 +11,7 @@ import typer
 from wane.cli.lab import Loggers, Settings
 
 if TYPE_CHECKING:
+    from wane.runs.status import Status
     from wane.sweeps.engines import Options
     from wane.sweeps.plan import Planned
 
@@ -42,7 +43,9 @@ def sweep(
     partition: Annotated[str | None, typer.Option(help="slurm: where to queue.")] = None,
     minutes: Annotated[int, typer.Option(min=2, help="slurm: limit of a job; it is then queued again.")] = 240,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Also run what failed before.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the runs and their state, and do nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the runs, their state, and what they will take; do nothing.")
+    ] = False,
     logger: Loggers = None,
 ) -> None:
     """Do all runs of recipes that are missing; the same command goes on where it was stopped."""
@@ -56,9 +59,10 @@ def sweep(
     planned = expand(*recipes, scale=scale, settings=layers, over=parse_over(over or []), only=variant or ())
     if dry_run:
         found = statuses(out)
+        states = {run.name: found.get(run.name, Status("waiting")) for run in planned}
         for run in planned:
-            status = found.get(run.name, Status("waiting"))
-            typer.echo(f"{run.name}: {status.words(run.config.data.tasks * run.config.learner.epochs)}")
+            typer.echo(f"{run.name}: {states[run.name].words(run.config.total_epochs)}")
+        typer.echo(_total(planned, states))
         return
     options = Options(workers, cpus, gpus, retry_failed, address, partition, minutes)
     if not carry_out(planned, out, engine=engine, options=options, loggers=logger or ()):
@@ -66,10 +70,38 @@ def sweep(
         raise typer.Exit(1)
 
 
+def _total(planned: Sequence[Planned], states: dict[str, Status]) -> str:
+    """What a sweep has yet to do: runs, epochs, time and disk."""
+    from wane.runs.identity import fingerprint
+    from wane.training.estimate import Estimate, estimate, spelled_bytes, spelled_time
+
+    each: dict[str, Estimate] = {}  # one is enough for runs that differ only in what is drawn and weighted
+    epochs, seconds, disk, unknown = 0, 0.0, 0, ""
+    todo = [run for run in planned if states[run.name].state != "done"]
+    for run in todo:
+        left = run.config.total_epochs - states[run.name].epochs
+        epochs += left
+        learner = run.config.learner.model_copy(update={"weights": None, "trend": None})
+        alike = run.config.model_copy(update={"seed": 0, "learner": learner})
+        key = fingerprint(alike)
+        try:
+            each.setdefault(key, each.get(key) or estimate(alike))
+        except Exception as error:
+            unknown = f"; of some the time is unknown ({error})"
+            continue
+        seconds += each[key].seconds * left / run.config.total_epochs
+        disk += each[key].disk
+    if not todo:
+        return f"{len(planned)} runs, all done"
+    return (f"{len(planned)} runs, {len(planned) - len(todo)} done; to do: {epochs} epochs, about "
+            f"{spelled_time(seconds)} one run after the other, {spelled_bytes(disk)} on disk{unknown}")  # fmt: skip
+
+
 def carry_out(
     planned: Iterable[Planned], out: Path | str, *, engine: str, options: Options, loggers: Sequence[str] = ()
 ) -> bool:
     """Do the runs of a sweep and say how they ended: whether all of them are done."""
+    from wane.runs.layout import LOG
     from wane.sweeps.execute import run_sweep
 
     try:
@@ -80,5 +112,5 @@ def carry_out(
     failed = {name: outcome for name, outcome in ended.items() if outcome.state == "failed"}
     typer.echo(f"{len(ended) - len(failed)} of {len(ended)} runs in {out} are done; see `wane runs {out}`")
     for name, outcome in failed.items():
-        typer.echo(f"failed: {out}/{name}: {outcome.note} (log.txt there)", err=True)
+        typer.echo(f"failed: {out}/{name}: {outcome.note} ({LOG} there)", err=True)
     return not failed

@@ -19,6 +19,7 @@ from wane.files import replace_file
 from wane.loggers import Logger, LoggerError, load_logger
 from wane.loggers.series import series_of, summary_values
 from wane.runs.folder import RunFolder
+from wane.runs.layout import logged
 from wane.runs.store import cells
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Follower:
     def __init__(self, name: str, folder: Path, class_names: Sequence[str]) -> None:
         self.name, self.folder, self.class_names = name, folder, class_names
         self.make = load_logger(name)
-        self.path = folder / f"logged.{name}.json"
+        self.path = folder / logged(name)
         self.sent = Sent(**json.loads(self.path.read_text(encoding="utf-8"))) if self.path.exists() else Sent()
         self.logger: Logger | None = None
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from wane.runs.folder import RunFolder
 from wane.runs.identity import method_title
+from wane.runs.layout import HISTORY
 from wane.views.tables.run_tables import Interval, measures, paired
 
 __all__ = [
@@ -179,9 +180,9 @@ def of_er(number: Callable[[RunFolder], dict[str, float]], *, constant_rate: boo
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
         parts: dict[str, dict[int, float]] = {}
         for run in runs:
-            if run.config.data.tasks < 2 or (constant_rate and not has_constant_rate(run)):
+            if run.config.num_tasks < 2 or (constant_rate and not has_constant_rate(run)):
                 continue
-            if method_title(run.config) == "er" and (run.path / "history.parquet").exists():
+            if method_title(run.config) == "er" and run.has(HISTORY):
                 for name, value in number(run).items():
                     if isfinite(value):
                         parts.setdefault(name, {})[run.config.seed] = value

@@ -126,7 +126,7 @@ def effective_share(run: RunFolder) -> float | None:
     later = log.filter(pl.col("task") > 0)
     if later.is_empty():
         return None
-    per_task = len(run.summary["class_names"]) / run.config.data.tasks
+    per_task = len(run.summary["class_names"]) / run.config.num_tasks
     seen = (later["task"].to_numpy() + 1) * per_task
     return float(100 * np.mean(later["effective_classes"].to_numpy() / seen))
 

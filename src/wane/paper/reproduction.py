@@ -11,9 +11,10 @@ from wane.paper.agreement import agreement_markdown, agreement_table
 from wane.paper.claims import CLAIMS
 from wane.paper.judging import Judged, judge, judged_markdown
 from wane.paper.questions import Answer, answers, answers_csv, answers_markdown
-from wane.runs.config import Config, Record
+from wane.runs.config import Config, RecordSettings
 from wane.runs.folder import RunFolder
 from wane.runs.identity import fingerprint, method_title
+from wane.runs.layout import HISTORY
 from wane.sweeps.plan import Planned
 from wane.views.figures import draw_figure, save_figure
 from wane.views.observations import diagnose
@@ -131,7 +132,7 @@ def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned], *, exactly: bo
     key = fingerprint if exactly else _without_records
     wanted = {key(plan.config) for plan in plans}
     found: dict[str, RunFolder] = {}
-    for run in sorted(runs, key=lambda run: not (run.path / "history.parquet").exists()):
+    for run in sorted(runs, key=lambda run: not run.has(HISTORY)):
         if run.summary is not None and key(run.config) in wanted:
             found.setdefault(key(run.config), run)  # of two that are the same, the one that can be looked at
     kept = {run.path for run in found.values()}
@@ -140,12 +141,12 @@ def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned], *, exactly: bo
 
 def _without_records(config: Config) -> str:
     """The same for runs that differ only in what they wrote down."""
-    return fingerprint(config.model_copy(update={"record": Record(classes=config.record.classes)}))
+    return fingerprint(config.model_copy(update={"record": RecordSettings(classes=config.record.classes)}))
 
 
 def _diagnosed(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """The runs of the paper's section 4.2: plain ER, with a history to look at."""
-    return [run for run in runs if method_title(run.config) == "er" and (run.path / "history.parquet").exists()]
+    return [run for run in runs if method_title(run.config) == "er" and run.has(HISTORY)]
 
 
 def _by_data(runs: Sequence[RunFolder]) -> dict[str, Sequence[RunFolder]]:

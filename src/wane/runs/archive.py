@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from wane.files import replace_file
 from wane.runs.config import differences
 from wane.runs.folder import RunFolder
-from wane.runs.identity import method_title
+from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, RECOVERY, REPLAY, SUMMARY
 
 if TYPE_CHECKING:
     import polars
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 __all__ = ["archive"]
 
 #: Of every run, beside its summary and what it replayed. A few kilobytes.
-ALWAYS = ("config.toml", "recovery.parquet")
-#: Of the runs that are to be looked at epoch by epoch.
-DETAILS = ("history.parquet", "flow.npz")
+ALWAYS = (CONFIG, ABOUT, RECOVERY)
+#: Of runs to be looked at epoch by epoch.
+DETAILS = (HISTORY, FLOW)
 
 
 def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] = ()) -> list[Path]:
     """Copy the small files of every finished run to a folder of the same name below `out`.
 
-    Every view takes the copies for runs, as far as their files go: tables need no history.
+    Every view takes the copies for runs, as far as their files go: tables need no history. The runs may be at a URL.
 
     Args:
         runs: from `find_runs`; those that are not done are passed over.
@@ -37,13 +37,15 @@ def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] 
     written = []
     for run in _one_of_each([run for run in runs if run.summary is not None]):
         folder = out / run.name
+        if folder.resolve() == run.path.resolve():
+            raise ValueError(f"{run.place} would be written over itself, with less precision: give another --out")
         folder.mkdir(parents=True, exist_ok=True)
         if run.replay is not None:
-            _write_replay(folder / "replay.parquet", run.replay)
+            _write_replay(folder / REPLAY, run.replay)
         # the summary comes last: with it the copy is whole
-        for name in (*ALWAYS, *(DETAILS if _is_wanted(run, histories) else ()), "summary.json"):
-            if (run.path / name).exists():
-                replace_file(folder / name, (run.path / name).read_bytes())
+        for name in (*ALWAYS, *(DETAILS if _is_wanted(run, histories) else ()), SUMMARY):
+            if (data := run.read(name)) is not None:
+                replace_file(folder / name, data)
         written.append(folder)
     if not written:
         raise ValueError(f"none of {len(runs)} runs is done: there is nothing to keep yet")
@@ -56,19 +58,21 @@ def _one_of_each(runs: Sequence[RunFolder]) -> list[RunFolder]:
     for run in runs:
         other = first.setdefault(run.name, run)
         if changed := differences(other.config, run.config):
-            raise ValueError(f"{other.path} and {run.path} are different runs ({changed[0]}) of the same name: rename "
-                             "one, or keep them in different folders")  # fmt: skip
+            raise ValueError(
+                f"{other.place} and {run.place} are different runs ({changed[0]}) of the same name: rename one, or "
+                "keep them in different folders"
+            )
     return list(first.values())
 
 
 def _is_wanted(run: RunFolder, patterns: Collection[str]) -> bool:
     recipe = run.config.recipe  # diagnostics-small; one's own may have a hyphen, and no scale
-    known_as = (recipe, recipe.rpartition("-")[0], method_title(run.config), run.name)
+    known_as = (recipe, recipe.rpartition("-")[0], run.method.title, run.name)
     return any(fnmatchcase(name, pattern) for name in known_as for pattern in patterns)
 
 
 def _write_replay(path: Path, log: polars.DataFrame) -> None:
-    """Most of what is kept of a run are the probabilities of its draws: seven digits of them do."""
+    """The probabilities of the draws are most of what is kept of a run: seven digits of each are enough."""
     import polars as pl
 
     short = log.with_columns(pl.col("probabilities").cast(pl.List(pl.Float32)))

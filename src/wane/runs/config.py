@@ -5,7 +5,7 @@ Imported by the command line before anything heavy: no torch here.
 
 from __future__ import annotations
 
-from difflib import get_close_matches
+import math
 from typing import Any, Literal, Self, get_args, get_origin
 
 from pydantic import (
@@ -19,10 +19,14 @@ from pydantic import (
     model_validator,
 )
 
+from wane.interventions.loss_weights import LossWeights
+from wane.interventions.trend_sampler import TrendSampler
 from wane.runs.settings import ConfigError, flat, merge, nested, parse_setting, read_toml
+from wane.runs.validation import kind_at, sentence
 
 __all__ = [
-    "PLACES", "Config", "ConfigError", "build_config", "differences", "flat", "merge", "nested", "parse_setting",
+    "PLACES", "Config", "ConfigError", "DataSettings", "LearnerSettings", "MemorySettings", "ModelSettings",
+    "RecordSettings", "RecoverySettings", "build_config", "differences", "flat", "merge", "nested", "parse_setting",
     "read_toml", "takes_list", "to_toml",
 ]  # fmt: skip
 
@@ -35,34 +39,49 @@ class Section(BaseModel):
     )
 
 
-class Data(Section):
+class DataSettings(Section):
     """What is learnt, and in which order."""
 
     name: str = "glyphs"
-    """Data set: glyphs, digits, cifar10, cifar100, tiny_imagenet, or the path of a folder with one folder a class."""
+    """Data set: glyphs, digits, cifar10, cifar100, tiny_imagenet, `package.module:function`, or the path of a folder
+    with one folder for each class."""
+    fingerprint: str | None = None
+    """Of the files of a data folder; filled in when the run is planned, and checked when it starts."""
     root: str | None = None
     """Folder that holds the data sets, or where they are fetched to. Default: WANE_DATA, or the user's cache."""
     per_class: int | None = Field(default=None, ge=1)
-    """Keep so many training images a class."""
+    """Keep this many training images of each class."""
     resolution: int | None = Field(default=None, ge=1)
-    """Reduce images to so many pixels a side, by averaging."""
+    """Reduce images to this many pixels a side, by averaging."""
     holdout: int = Field(default=0, ge=0)
-    """Set aside so many training images a class, as split `holdout`."""
-    tasks: int = Field(default=5, ge=1)
-    """Number of tasks, with equally many classes each."""
+    """Set aside this many training images of each class, as split `holdout`."""
+    stream: Literal["classes", "domains"] = "classes"
+    """What changes from task to task: the classes, or the domain that they are seen in."""
+    tasks: PositiveInt | tuple[tuple[str | int, ...], ...] = 5
+    """Number of tasks, or the classes of each task by name or label, such as [["cat", "dog"], ["car"]]."""
     class_order: Literal["label", "shuffled"] = "label"
     """Order of the classes over the tasks; shuffled by the seed."""
     padding: int = Field(default=4, ge=0)
-    """Random crop: shift by up to so many pixels."""
+    """Random crop: shift by up to this many pixels."""
     flip: bool = True
     """Mirror half of the training images."""
 
+    @field_validator("tasks", mode="before")
+    @classmethod
+    def _number_or_groups(cls, tasks: Any) -> Any:
+        groups = isinstance(tasks, list | tuple)
+        if groups and tasks and all(isinstance(group, list | tuple) and group for group in tasks):
+            return tasks
+        if groups or isinstance(tasks, bool) or not isinstance(tasks, int) or tasks < 1:
+            raise ValueError('give a number of tasks from 1, or the classes of each, such as [["cat", "dog"], ["car"]]')
+        return tasks
 
-class Model(Section):
+
+class ModelSettings(Section):
     """What learns."""
 
     name: str = "resnet18"
-    """resnet18, cnn or mlp."""
+    """resnet18, cnn, mlp, or `package.module:function`."""
     width: int | None = Field(default=None, ge=1)
     """Channels of the first stage (resnet18: 64 is the paper's)."""
     stem: Literal["cifar", "imagenet"] | None = None
@@ -71,45 +90,13 @@ class Model(Section):
     """Units of the mlp's hidden layers."""
 
 
-class Weights(Section):
-    """Metric-weighted loss, see `wane.LossWeights`."""
-
-    signal: str = "log_tlr"
-    """Which signal scores a row."""
-    form: Literal["inverse", "complement", "softmax"] = "inverse"
-    """How a score becomes a weight."""
-    epsilon: float = Field(default=0.1, gt=0)
-    """Keeps the inverse finite."""
-    temperature: float = Field(default=1.0, gt=0)
-    """Of the softmax form."""
-    rows: Literal["replay", "all"] = "replay"
-    """Which rows are weighted; the others count 1."""
-
-
-class Trend(Section):
-    """Metric-trend sampling, see `wane.TrendSampler`; takes the place of `memory.draw` and `memory.scope`."""
-
-    signal: str = "log_tlr"
-    """Whose slope."""
-    window: int = Field(default=10, ge=2)
-    """Epochs to look back."""
-    gamma: float = Field(default=2.0, ge=0)
-    """Sharpness."""
-    slope: Literal["raw", "standardised"] = "raw"
-    """Units of the slope."""
-    scope: Literal["seen", "past"] = "seen"
-    """Which classes compete."""
-    source: Literal["replay", "holdout", "test"] = "replay"
-    """What the signal is measured on; test is an oracle."""
-    literal: bool = False
-    """The sign that the paper prints."""
-
-
-class Learner(Section):
+class LearnerSettings(Section):
     """How it learns. The optimiser is made anew for each task."""
 
     name: str = "er"
-    """finetune, joint or er."""
+    """The method: finetune, joint, er, another name of `wane.learners.LEARNERS`, or `package.module:Class`."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the method itself, such as options.alpha = 0.5; checked, and completed, when the run is planned."""
     epochs: int = Field(default=50, ge=1)
     """Epochs of each task."""
     batch_size: int = Field(default=256, ge=1)
@@ -126,26 +113,31 @@ class Learner(Section):
     """Epochs of a task after which the learning rate is multiplied by `decay`."""
     decay: float = Field(default=0.1, gt=0)
     """Factor at each milestone."""
-    weights: Weights | None = None
+    weights: LossWeights | None = None
     """Weight the loss of rows by a signal."""
-    trend: Trend | None = None
-    """Draw classes by the trend of a signal."""
+    trend: TrendSampler | None = None
+    """Draw classes by the trend of a signal; takes the place of `memory.draw` and `memory.scope`."""
+
+    @field_validator("options", mode="after")
+    @classmethod
+    def _plain_values(cls, options: dict[str, Any]) -> dict[str, Any]:
+        return {name: _plain(value) for name, value in options.items()}
 
 
-class Memory(Section):
+class MemorySettings(Section):
     """What is kept, and what is drawn."""
 
     capacity: int = Field(default=2000, ge=1)
     """Images kept."""
-    policy: Literal["reservoir", "class_balanced"] = "reservoir"
-    """What to keep."""
+    policy: Literal["reservoir", "class_balanced", "herding"] = "reservoir"
+    """What to keep, where the method leaves that open."""
     draw: Literal["uniform", "class_uniform"] = "uniform"
     """What to replay: slots uniformly, or classes uniformly and then a slot of the class."""
     scope: Literal["seen", "past"] = "seen"
     """Whether rows of the current task are replayed too, or of past tasks only (in the first task, all)."""
 
 
-class Recovery(Section):
+class RecoverySettings(Section):
     """Fine-tune a copy of the model on a lost class, see `wane.training.recovery`."""
 
     below: float = Field(default=0.0, ge=0, lt=1)
@@ -160,18 +152,18 @@ class Recovery(Section):
     """Rows of other classes from the memory beside them in each step; a fine-tune for each number, 0 is without."""
 
 
-class Record(Section):
+class RecordSettings(Section):
     """What is written down beyond the history of every epoch."""
 
     classes: Literal["all", "seen"] = "all"
     """Classes in the softmax of the signals: the whole head, as in the paper, or those seen so far."""
     eval_every: int | None = Field(default=None, ge=1)
-    """Also evaluate after every so many steps, into split `test_steps`."""
+    """Also evaluate each time this many steps are done, into split `test_steps`."""
     samples: Literal["never", "tasks"] | tuple[PositiveInt, ...] = "never"
     """Signals of every test sample, to samples.parquet: at the ends of tasks, or after these epochs (from 1)."""
     flow: bool = False
     """Mean softmax of every true class at the ends of tasks, to flow.npz."""
-    recovery: Recovery | None = None
+    recovery: RecoverySettings | None = None
     """How fast lost classes come back, at the ends of tasks, to recovery.parquet."""
 
 
@@ -185,17 +177,32 @@ class Config(Section):
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto takes what there is."""
     devices: int | None = Field(default=None, ge=1)
-    """Train with so many processes, each with a GPU of its own or on the CPU. Default: 1."""
+    """Train with this many processes, each with a GPU of its own or on the CPU. Default: 1."""
     threads: int | None = Field(default=None, ge=1)
     """Threads on a CPU, of each process; default: torch's own, divided among processes. Small networks are faster with
     1 as soon as anything else runs."""
     precision: Literal["32", "bf16"] = "32"
     """Arithmetic of the forward pass."""
-    data: Data = Data()
-    model: Model = Model()
-    learner: Learner = Learner()
-    memory: Memory = Memory()
-    record: Record = Record()
+    data: DataSettings = DataSettings()
+    model: ModelSettings = ModelSettings()
+    learner: LearnerSettings = LearnerSettings()
+    memory: MemorySettings = MemorySettings()
+    record: RecordSettings = RecordSettings()
+
+    @property
+    def num_tasks(self) -> int:
+        """How many tasks the stream has.
+
+        >>> build_config({"data": {"tasks": [["cat", "dog"], ["car"]]}}).num_tasks
+        2
+        """
+        tasks = self.data.tasks
+        return tasks if isinstance(tasks, int) else len(tasks)
+
+    @property
+    def total_epochs(self) -> int:
+        """Epochs of all tasks."""
+        return self.num_tasks * self.learner.epochs
 
     @field_validator("precision", mode="before")
     @classmethod
@@ -228,7 +235,7 @@ def build_config(*layers: dict[str, Any]) -> Config:
     >>> build_config({"learner": {"learning_rate": 0.1}})
     Traceback (most recent call last):
     ...
-    wane.runs.settings.ConfigError: unknown setting learner.learning_rate; known there: name, epochs, batch_size, ...
+    wane.runs.settings.ConfigError: unknown setting learner.learning_rate; known there: name, options, epochs, ...
     """
     merged: dict[str, Any] = {}
     for layer in layers:
@@ -236,7 +243,7 @@ def build_config(*layers: dict[str, Any]) -> Config:
     try:
         return Config.model_validate(merged)
     except ValidationError as error:
-        raise ConfigError("; ".join(_sentence(e) for e in error.errors())) from None
+        raise ConfigError("; ".join(sentence(Config, e) for e in error.errors())) from None
 
 
 def to_toml(config: Config) -> str:
@@ -253,46 +260,32 @@ PLACES: Any = {"recipe": True, "device": True, "data": {"root"}}
 def differences(old: Config, new: Config) -> list[str]:
     """Settings that count and differ, each as `learner.lr: 0.03 -> 0.1`; none if it is the same run."""
     a, b = (flat(config.model_dump(exclude=PLACES)) for config in (old, new))
-    replaced = ("memory.draw", "memory.scope") if old.learner.trend and new.learner.trend else ()
-    keys = [key for key in {**a, **b} if key not in replaced]  # of a section that only one of them has, too
+    ignored = {"memory.draw", "memory.scope"} if old.learner.trend and new.learner.trend else set()
+    if old.data.fingerprint and old.data.fingerprint == new.data.fingerprint:
+        ignored.add("data.name")  # the same files in another place
+    keys = [key for key in {**a, **b} if key not in ignored]  # {**a, **b}: also those of a section that only one has
     return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in keys if a.get(key) != b.get(key)]
 
 
-def _sentence(error: Any) -> str:
-    kinds = ("literal[", "tuple[")  # pydantic's names for the branches of a union
-    where, value = [str(part) for part in error["loc"] if not str(part).startswith(kinds)], error["input"]
-    name = ".".join(where)
-    if error["type"] == "extra_forbidden":
-        known = _fields_at(where[:-1])
-        near = get_close_matches(where[-1], known, n=1)
-        hint = f"did you mean {'.'.join([*where[:-1], near[0]])}?" if near else f"known there: {', '.join(known)}"
-        return f"unknown setting {name}; {hint}"
-    if not where:
-        return str(error["ctx"]["error"])
-    return f"{name} = {value!r} cannot be: {error['msg'][0].lower()}{error['msg'][1:]}"
-
-
-def _fields_at(where: list[str]) -> list[str]:
-    return list(_kind_at(where).model_fields)
-
-
-def _kind_at(where: list[str]) -> Any:
-    """The section, or the annotation of the setting, at a place of the config."""
-    kind: Any = Config
-    for part in where:
-        kind = kind.model_fields[part].annotation
-        kind = next((k for k in get_args(kind) if isinstance(k, type) and issubclass(k, Section)), kind)
-    return kind
-
-
 def takes_list(key: str) -> bool:
-    """Whether a list can be the value of a setting; so it may of one that is not known, which is refused elsewhere.
+    """Whether a list can be the value of a setting; True for an unknown one, which is refused elsewhere.
 
     >>> takes_list("learner.milestones"), takes_list("learner.trend.window")
     (True, False)
     """
     try:
-        kind = _kind_at(key.split("."))
-    except (KeyError, AttributeError):
+        kind = kind_at(Config, key.split("."))
+    except KeyError:
         return True
-    return any(get_origin(k) is tuple for k in (kind, *get_args(kind)))
+    return kind is Any or any(get_origin(k) is tuple for k in (kind, *get_args(kind)))
+
+
+def _plain(value: Any) -> Any:
+    """A value that TOML can hold, with tuples for lists."""
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item) for item in value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"an option is {value}: give a finite number")
+    if value is not None and not isinstance(value, str | int | float):
+        raise ValueError(f"an option is {value!r}: give a number, a text, true, false, or a list of these")
+    return value

@@ -1,10 +1,14 @@
-"""A run folder as it lies on the disk: what the views draw from. Nothing here trains, or writes."""
+"""A run folder, here or at a URL, as views read it. Nothing here trains, or writes."""
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import tempfile
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,126 +16,266 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wane.files import read_whole
-from wane.runs.config import Config, build_config, read_toml
+from wane.runs.about import About, parse_about
+from wane.runs.config import Config, ConfigError, build_config
+from wane.runs.identity import Method, method_of
+from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, RECOVERY, REPLAY, SAMPLES, SUMMARY
+from wane.runs.place import is_url, open_place, place_of
 from wane.runs.settings import naming
-from wane.runs.store import parse_summary
+from wane.runs.status import Status, statuses
 
 if TYPE_CHECKING:
     import polars
 
     from wane.measures.history import History
 
-__all__ = ["RunFolder", "find_runs", "list_runs", "read_config", "read_summary"]
+__all__ = ["RunFolder", "find_runs", "list_runs", "parse_summary", "read_config", "read_summary"]
 
 
-@dataclass(frozen=True)
 class RunFolder:
-    """One run; each part is read when it is first asked for."""
+    """One run; each part is read when it is first asked for.
 
-    path: Path
+    Args:
+        place: its folder, or the URL of one.
+        name: what to call it in a list; default: the name of the folder.
+    """
+
+    def __init__(self, place: str | os.PathLike[str], name: str = "") -> None:
+        self.place = place_of(place)
+        self.name = name or Path(self.place).name
+
+    def __repr__(self) -> str:
+        return f"RunFolder({self.place!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunFolder) and self.place == other.place
+
+    def __hash__(self) -> int:
+        return hash(self.place)
+
+    @property
+    def path(self) -> Path:
+        """The folder; of a run at a URL, only a name."""
+        return Path(self.place)
 
     @cached_property
     def config(self) -> Config:
         """Everything that the run depends on."""
-        return read_config(self.path)
+        data, path = self.read(CONFIG), f"{self.place}/{CONFIG}"
+        if data is None:
+            raise ConfigError(f"there is no config at {path}")
+        try:
+            settings = tomllib.loads(data.decode())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path} is not TOML: {error}") from None
+        with naming(path):
+            return build_config(settings)
+
+    @cached_property
+    def method(self) -> Method:
+        """How it learns and what it replays."""
+        return method_of(self.config)
+
+    @cached_property
+    def status(self) -> Status:
+        """How far it is; unreadable if its config or its summary is."""
+        nothing = Status("unreadable", note=f"there is no run at {self.place}")
+        try:
+            return self._checked(statuses(self.place).get("", nothing))
+        except OSError as error:
+            return Status("unreadable", note=str(error))
+
+    def know(self, status: Status) -> None:
+        """Take the status from a caller who asked for many at once."""
+        self.__dict__["status"] = self._checked(status)
+
+    def _checked(self, status: Status) -> Status:
+        try:
+            self.config  # noqa: B018 (reading it is the check)
+            if status.state == "done" and self.summary is None:
+                raise FileNotFoundError(f"{self.place}/{SUMMARY} was moved away")
+        except (ValueError, OSError) as error:  # or it was moved away a moment ago
+            return Status("unreadable", note=str(error))
+        return status
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
         """The summary, None while the run is not done."""
-        return read_summary(self.path)
+        data = self.read(SUMMARY)
+        return None if data is None else parse_summary(data, f"{self.place}/{SUMMARY}")
+
+    @cached_property
+    def about(self) -> About:
+        """What the config does not say; of a run without about.json, as far as its other files tell."""
+        data = self.read(ABOUT)
+        return parse_about(data, f"{self.place}/{ABOUT}") if data is not None else _derived(self)
+
+    @property
+    def split(self) -> str:
+        """The split of the history that leads: "test", or "test_task" where there is only that."""
+        return self.about.split
 
     @cached_property
     def history(self) -> History:
-        """Per-class signals: split `test` (an evaluation an epoch), `replay`, and perhaps `holdout`, `test_steps`."""
+        """Per-class signals: split `test` (an evaluation after each epoch), `replay`, and others that were recorded."""
         from wane.measures.history import History
 
-        return History.read(self.path / "history.parquet")
+        if not is_url(self.place):
+            return History.read(self.path / HISTORY)
+        data = self.read(HISTORY)
+        if data is None:
+            raise FileNotFoundError(f"there is no history at {self.place}/{HISTORY}")
+        with tempfile.TemporaryDirectory(prefix="wane-") as scratch:
+            copy = Path(scratch) / HISTORY
+            copy.write_bytes(data)
+            try:
+                return History.read(copy)
+            except ValueError as error:
+                raise ValueError(str(error).replace(str(copy), f"{self.place}/{HISTORY}")) from None
 
     @cached_property
     def replay(self) -> polars.DataFrame | None:
-        """A row an epoch: who could be drawn and who was, weights; None without a memory."""
-        return self._frame("replay.parquet")
+        """A row for each epoch: what could be drawn and what was, weights; None without a memory."""
+        return self._frame(REPLAY)
 
     @cached_property
     def samples(self) -> polars.DataFrame | None:
         """Signals of every test sample where they were recorded."""
-        return self._frame("samples.parquet")
+        return self._frame(SAMPLES)
 
     @cached_property
     def flow(self) -> dict[str, NDArray[Any]] | None:
         """`flow` (k, C, C), mean softmax of each true class; `step` and `task` (k,): where it was recorded."""
-        path = self.path / "flow.npz"
-        if not path.exists():
+        data = self.read(FLOW)
+        if data is None:
             return None
-        with _whole(path), np.load(path, allow_pickle=False) as parts:
+        with _blaming(f"{self.place}/{FLOW}"), np.load(io.BytesIO(data), allow_pickle=False) as parts:
             return {name: parts[name] for name in parts.files}
 
     @cached_property
     def recovery(self) -> polars.DataFrame | None:
         """How lost classes came back in a fine-tune, see `wane.training.recovery`; None where it was not recorded."""
-        return self._frame("recovery.parquet")
+        return self._frame(RECOVERY)
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:
-        """Names by class index; numbers while the run is not done."""
-        if self.summary is not None:
-            return tuple(self.summary["class_names"])
+        """Names by class index; numbers while nothing tells them."""
+        if self.about.class_names:
+            return self.about.class_names
         tasks = self.history.class_to_task
         return tuple(str(c) for c in range(0 if tasks is None else len(tasks)))
 
-    @property
-    def name(self) -> str:
-        """What to call it in a list."""
-        return self.path.name
+    def has(self, name: str) -> bool:
+        """Whether it has a file, named as in `wane.runs.layout`."""
+        if not is_url(self.place):
+            return (self.path / name).exists()
+        fs, base = open_place(self.place)
+        fs.invalidate_cache()
+        return bool(fs.exists(f"{base}/{name}"))
+
+    def read(self, name: str) -> bytes | None:
+        """A file as it is at this moment, whole; None if there is none."""
+        try:
+            if not is_url(self.place):
+                return (self.path / name).read_bytes()
+            fs, base = open_place(self.place)
+            data: bytes = fs.cat_file(f"{base}/{name}")
+            return data
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            return None
 
     def _frame(self, name: str) -> polars.DataFrame | None:
         import polars as pl
 
-        path = self.path / name
-        if not path.exists():
+        data = self.read(name)
+        if data is None:
             return None
-        with _whole(path):
-            return pl.read_parquet(read_whole(path))
+        with _blaming(f"{self.place}/{name}"):
+            return pl.read_parquet(io.BytesIO(data))
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[None]:
-    """Inside, what goes wrong is the file's fault: Polars, NumPy and zipfile each have errors of their own for that."""
+def _blaming(path: str) -> Iterator[None]:
+    """What goes wrong inside is the file's fault: Polars, NumPy and zipfile each have errors of their own for that."""
     try:
         yield
     except Exception as error:
         raise ValueError(f"{path} is damaged or of something else ({error}): restore it, or delete it") from None
 
 
-def find_runs(*paths: Path | str) -> list[RunFolder]:
-    """The runs at or below each path, each once; an error names a path that holds none."""
-    found: dict[Path, RunFolder] = {}
-    for path in map(Path, paths):
-        below = list_runs(path) if path.exists() else []
+def _derived(run: RunFolder) -> About:
+    """What the files of a run tell that has no about.json: only class-incremental tests were written down then."""
+    names = tuple((run.summary or {}).get("class_names", ()))
+    return About(
+        has_memory=run.has(REPLAY) or _draws(run.config.learner.name),
+        settings=_settings(run),
+        class_names=names,
+        group_names=names,
+        task_names=tuple(f"task {k + 1}" for k in range(run.config.num_tasks)),
+        learner_title=run.config.learner.name,
+        schema=0,
+    )
+
+
+def _settings(run: RunFolder) -> tuple[str, ...]:
+    if run.summary is not None:
+        tested = {"class": run.summary.get("metrics"), "task": run.summary.get("task_incremental")}
+        return tuple(name for name, values in tested.items() if values) or ("class",)
+    splits = {evaluation.split for evaluation in run.history.evaluations} if run.has(HISTORY) else set()
+    return ("task",) if "test_task" in splits and "test" not in splits else ("class",)
+
+
+def _draws(learner: str) -> bool:
+    """Whether a method has a memory, as its class says; False if it is not installed here."""
+    try:
+        from wane.learners import LEARNERS
+
+        return LEARNERS.find(learner).draws > 0
+    except (ImportError, ValueError):
+        return False
+
+
+def find_runs(*places: str | os.PathLike[str]) -> list[RunFolder]:
+    """The runs at or below each folder or URL, each once; an error names a place that holds none."""
+    found: dict[str, RunFolder] = {}
+    for place in map(place_of, places):
+        below = _runs_at(place)
         if not below:
-            raise ValueError(f"no run at or below {path}: give run folders, or a folder that holds some")
+            raise ValueError(f"no run at or below {place}: give run folders, or a folder that holds some")
         for run in below:
-            found.setdefault(run.resolve(), RunFolder(run))  # counted twice, a run would pass for two seeds
+            key = run.place if is_url(run.place) else str(run.path.resolve())
+            found.setdefault(key, run)  # counted twice, a run would pass for two seeds
     return list(found.values())
+
+
+def _runs_at(place: str) -> list[RunFolder]:
+    if not is_url(place):
+        return [RunFolder(path) for path in list_runs(Path(place))]
+    names = sorted(statuses(place))
+    return [RunFolder(f"{place.rstrip('/')}/{name}".rstrip("/")) for name in names]
+
+
+def parse_summary(data: bytes, path: str) -> dict[str, Any]:
+    """The summary of a run; one that is damaged, or of something else, is an error that names it."""
+    try:
+        summary = json.loads(data)
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}): restore it, or delete it and run the config again") from None
+    if not isinstance(summary, dict) or "class_names" not in summary:
+        raise ValueError(f"{path} is not the summary of a run: restore it, or delete it and run the config again")
+    return summary
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:
     """The summary of a finished run; None while it is not."""
-    path = folder / "summary.json"
-    if not path.exists():
-        return None
-    return parse_summary(path.read_bytes(), str(path))
+    return RunFolder(folder).summary
 
 
 def read_config(folder: Path) -> Config:
     """The config of a run folder."""
-    path = folder / "config.toml"
-    settings = read_toml(path)
-    with naming(path):
-        return build_config(settings)
+    return RunFolder(folder).config
 
 
 def list_runs(root: Path) -> list[Path]:
     """All run folders below `root`, itself included, in the order of their names."""
-    return sorted(path.parent for path in root.rglob("config.toml"))
+    return sorted(path.parent for path in root.rglob(CONFIG))

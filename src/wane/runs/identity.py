@@ -2,55 +2,73 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from wane.interventions.loss_weights import LossWeights
+from wane.interventions.trend_sampler import TrendSampler
 from wane.runs.config import PLACES, Config
 
-__all__ = ["Method", "fingerprint", "method_of", "method_title", "run_name"]
+__all__ = ["ADDED_LATER", "Method", "file_name", "fingerprint", "method_of", "method_title", "run_name"]
+
+#: Settings that wane did not have at first, with the value that reproduces what it did then. A run with that value is
+#: named as before. A setting whose default is None needs no row: what is not set never counts.
+ADDED_LATER: dict[tuple[str, ...], Any] = {
+    ("learner", "options"): {},
+    ("learner", "weights", "normalise"): "mean",
+    ("data", "stream"): "classes",
+}
+
+LONGEST = 150  # bytes of the readable part of a folder's name; file systems allow 255 in all
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Method:
     """How a run learns and what it replays: runs with equal methods belong to one row of a table.
 
     A value, made from the config and compared as a whole. `title` is for people, and never read back.
 
-    >>> from wane.runs.config import Trend
-    >>> Method(trend=Trend(signal="loss", window=3)).title
+    >>> Method(trend=TrendSampler("loss", window=3)).title
     'er, trend loss (window 3)'
-    >>> Method(trend=Trend(signal="loss")) == Method(trend=Trend(signal="loss", window=3))
+    >>> Method(trend=TrendSampler("loss")) == Method(trend=TrendSampler("loss", window=3))
     False
+    >>> Method(draw="uniform", scope="past").title
+    'er, uniform past'
     """
 
     learner: str = "er"
     options: tuple[tuple[str, Any], ...] = ()
-    weights: Any = None
-    trend: Any = None
+    weights: LossWeights | None = None
+    trend: TrendSampler | None = None
     draw: str = "uniform"
     scope: str = "seen"
 
     @property
     def title(self) -> str:
-        """What is different about it, in a few words; the defaults of an intervention go unsaid."""
-        return ", ".join(self._parts(slug=False))
+        """What is different about it, in a few words; values that are defaults go unsaid."""
+        return ", ".join(self._parts(" ", _in_brackets))
 
     @property
     def slug(self) -> str:
         """The title as part of a folder's name."""
-        return "-".join(self._parts(slug=True))
+        return file_name("-".join(self._parts("_", _joined)))
 
-    def _parts(self, *, slug: bool) -> list[str]:
-        parts = [self.learner]
-        if self.weights is not None:
-            parts.append(_intervention("weights", self.weights, slug))
-        if self.trend is not None:
-            parts.append(_intervention("trend", self.trend, slug))
-        elif self.draw != "uniform":
-            parts.append(self.draw + (("_past" if slug else " past") if self.scope == "past" else ""))
+    def _parts(self, space: str, words: Callable[[str, dict[str, Any], bool], str]) -> list[str]:
+        usual = _default_options(self.learner) if self.options else {}
+        parts = [words(self.learner, {k: v for k, v in self.options if k not in usual or v != usual[k]}, True)]
+        for kind, settings in (("weights", self.weights), ("trend", self.trend)):
+            if settings is not None:
+                usual = dataclasses.asdict(type(settings)(settings.signal))
+                said = {k: v for k, v in dataclasses.asdict(settings).items() if v != usual[k]}
+                parts.append(words(f"{kind}{space}{settings.signal}", said, False))
+        if self.trend is None and (self.draw, self.scope) != ("uniform", "seen"):
+            parts.append(self.draw if self.scope == "seen" else f"{self.draw}{space}{self.scope}")
         return parts
 
 
@@ -58,7 +76,8 @@ def method_of(config: Config) -> Method:
     """The method of a run. Where a trend decides the draw, what it replaces has no effect and does not count."""
     learner, memory = config.learner, config.memory
     draw = {} if learner.trend is not None else {"draw": memory.draw, "scope": memory.scope}
-    return Method(learner.name, (), learner.weights, learner.trend, **draw)
+    options = tuple((name, _frozen(value)) for name, value in sorted(learner.options.items()))
+    return Method(learner.name, options, learner.weights, learner.trend, **draw)
 
 
 def method_title(config: Config) -> str:
@@ -79,23 +98,72 @@ def fingerprint(config: Config) -> str:
     >>> fingerprint(a) == fingerprint(b) != fingerprint(build_config({"seed": 1}))
     True
     """
-    # without what is not set, so that an option added to wane later leaves the names of older runs alone
+    # without what is not set, so that a setting added to wane later leaves the names of older runs alone
     settings = config.model_dump(mode="json", exclude=PLACES, exclude_none=True)
+    for (*sections, name), value in ADDED_LATER.items():
+        inside: Any = settings
+        for section in sections:
+            inside = inside.get(section, {})
+        if inside.get(name) == value:
+            del inside[name]
     if config.learner.trend is not None:  # the trend decides the draw; what it replaces has no effect
         settings["memory"] |= {"draw": "", "scope": ""}
+    if config.data.fingerprint is not None:  # the files count, wherever they are
+        del settings["data"]["name"]
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]
 
 
 def run_name(config: Config) -> str:
     """The folder of a run: readable in front, exact at the end."""
-    data = Path(config.data.name).name
-    return f"{data}-{method_of(config).slug}-seed{config.seed}-{fingerprint(config)}"
+    readable = file_name(f"{Path(config.data.name).name}-{method_of(config).slug}-seed{config.seed}")
+    return f"{readable}-{fingerprint(config)}"
 
 
-def _intervention(kind: str, settings: Any, slug: bool) -> str:
-    defaults = type(settings)()
-    said = {k: v for k, v in settings.model_dump().items() if k != "signal" and v != getattr(defaults, k)}
-    if slug:
-        return "_".join([kind, settings.signal, *(f"{k}{v}" for k, v in said.items())])
-    inside = ", ".join(k if v is True else str(v) if isinstance(v, str) else f"{k} {v:g}" for k, v in said.items())
-    return f"{kind} {settings.signal}" + (f" ({inside})" if inside else "")
+def file_name(text: str) -> str:
+    """`text` as the name of one file or folder, whatever is in it: never a path, nor an option of a command.
+
+    >>> file_name("my_package.methods:Mine"), file_name("../../x"), file_name("-rf")
+    ('my_package.methods_Mine', '_.._.._x', '_-rf')
+    """
+    plain = re.sub(r"[^\w.,+= -]", "_", text).encode()[:LONGEST].decode(errors="ignore")
+    return f"_{plain}" if plain[:1] in ("", ".", "-", " ") else plain
+
+
+def _in_brackets(name: str, values: dict[str, Any], names: bool) -> str:
+    """For a title; without `names`, a choice is told by its value alone.
+
+    >>> _in_brackets("trend loss", {"window": 3, "slope": "standardised", "literal": True}, False)
+    'trend loss (window 3, standardised, literal)'
+    """
+    said = ", ".join(_said(key, value, names) for key, value in values.items())
+    return f"{name} ({said})" if said else name
+
+
+def _joined(name: str, values: dict[str, Any], _names: bool) -> str:
+    return "_".join([name, *(f"{key}{value}" for key, value in values.items())])
+
+
+def _said(key: str, value: Any, names: bool) -> str:
+    """A setting in a way that no other value of it has."""
+    if isinstance(value, bool):
+        return key if value else f"not {key}"
+    if isinstance(value, str):
+        text = value if re.fullmatch(r"[^\W\d][\w.-]*", value) else repr(value)
+        return f"{key} {text}" if names or value == "none" else text
+    short = f"{value:g}" if isinstance(value, int | float) else ""
+    return f"{key} {short if short and float(short) == value else value}"
+
+
+@cache
+def _default_options(learner: str) -> dict[str, Any]:
+    """The options of a method that nothing is said about; none if it is not installed here."""
+    try:
+        from wane.learners.options import check_options
+
+        return {name: _frozen(value) for name, value in check_options(learner, {}).items()}
+    except (ImportError, ValueError):
+        return {}
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value

@@ -1,49 +1,28 @@
 """At most one process runs a folder, on this machine or on any other that shares the file system.
 
 A lock is a file `lock.N`; its owner is written in it, its time is the owner's last sign of life. The highest N counts.
-Who takes over from a dead owner creates `lock.N+1`, which the file system grants to exactly one of those who try; and
-who wakes up to find a higher number has lost the lock, and stops. No torch here.
+A process that takes over from a dead owner creates `lock.N+1`, which the file system grants to exactly one of those
+that try; and a process that wakes up to find a higher number has lost the lock, and stops. No torch here.
 """
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import json
 import os
-import signal
+import re
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
-from wane.errors import CheckpointError, RunError
+from wane.errors import CheckpointError
+from wane.runs.layout import CONFIG, LOCK, SUMMARY
+from wane.runs.lease import BEAT, STALE, HeldError, LostError, Owner, is_dead, is_silent, leased, parse_owner
 
-__all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "check_held", "hearing", "held", "is_dead", "owner"]
-
-#: Seconds between signs of life, and without one until the owner is taken for dead (also on a network file system).
-BEAT, STALE = 5.0, 60.0
-
-
-class HeldError(OSError):
-    """Someone else is at this run."""
-
-
-class LostError(RunError):
-    """Someone else took this run over, because this process gave no sign of life for a while."""
-
-
-class Owner(NamedTuple):
-    """Who runs a folder."""
-
-    host: str
-    pid: int
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host}"
+__all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "check_held", "held", "is_dead", "owner"]
 
 
 @contextmanager
@@ -56,107 +35,74 @@ def held(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
     True
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = _take(folder, time.monotonic() + patience)
-    stop, lost = threading.Event(), threading.Event()
-    interruptible = threading.current_thread() is threading.main_thread()
-    beat = threading.Thread(target=_beat, args=(path, stop, lost, interruptible), daemon=True)
-    beat.start()
-    try:
-        with hearing(lost):
-            yield
-    except KeyboardInterrupt:
-        if lost.is_set():
-            now = owner(folder)
-            raise LostError(f"{folder} was taken over by {now or 'another process'}, because this one was not heard of "
-                            f"for {STALE:.0f} s: nothing is lost, it goes on there") from None  # fmt: skip
-        raise
-    finally:
-        stop.set()
-        beat.join()
-        _release(path)
+    with leased(FileLock(folder), patience=patience, beat=BEAT):
+        yield
 
 
 def check_held(folder: Path) -> None:
-    """A LostError if another process is at the run, or has finished it: before something is written over its work.
+    """A LostError if another process runs the folder, or has finished the run: before its work is written over.
 
-    Who was suspended learns of it by the next beat only, seconds after waking up.
+    A process that was suspended learns that otherwise only by its next beat, seconds after waking up.
     """
     now = owner(folder)
-    if now not in (None, Owner(socket.gethostname(), os.getpid())) or (folder / "summary.json").exists():
+    if now not in (None, Owner.me()) or (folder / SUMMARY).exists():
         raise LostError(f"{folder} was taken over by {now or 'another process'}: nothing is lost, what it did is kept")
 
 
-_losses: list[threading.Event] = []
-
-
-@contextmanager
-def hearing(lost: threading.Event) -> Iterator[None]:
-    """See to it that the loss of a lock interrupts, also in the background of a script, where SIGINT is ignored.
-
-    There `_thread.interrupt_main` would do nothing. Ctrl-C stays ignored.
-    """
-    main = threading.current_thread() is threading.main_thread()
-    deaf = main and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    _losses.append(lost)
-    if deaf:
-        signal.signal(signal.SIGINT, _interrupt_if_lost)
-    try:
-        yield
-    finally:
-        _losses.remove(lost)
-        if deaf:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _interrupt_if_lost(_number: int, _frame: object) -> None:
-    if any(lost.is_set() for lost in _losses):
-        raise KeyboardInterrupt
-
-
 def owner(folder: Path, *, now: float | None = None) -> Owner | None:
-    """Who runs the folder; None if nobody does, or did but gave no sign of life for `STALE` seconds."""
-    path = folder / f"lock.{_latest(folder)}"
+    """Who runs the folder; None if no process does, or one did but gave no sign of life for `STALE` seconds."""
+    path = folder / f"{LOCK}{_latest(folder)}"
     try:
-        last, text = path.stat().st_mtime, path.read_text(encoding="utf-8")
+        last, text = path.stat().st_mtime, path.read_bytes()
     except OSError:
         return None
-    if last == 0 or (time.time() if now is None else now) - last > STALE:
+    if is_silent(last, time.time() if now is None else now):
         return None
-    try:
-        found = json.loads(text)
-        known = Owner(found["host"], found["pid"])
-    except (ValueError, KeyError):
+    known = parse_owner(text)
+    if known is None:
         return Owner("an unknown host", 0)  # created a moment ago, and not yet written
     return None if is_dead(known) else known
 
 
-def is_dead(known: Owner) -> bool:
-    """Whether this machine knows that the process is no more; of another machine nothing is known."""
-    if known.host != socket.gethostname() or os.name != "posix":
-        return False
-    try:
-        os.kill(known.pid, 0)
-        # killed, but not yet noticed by its parent
-        return Path(f"/proc/{known.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] in "ZX"
-    except ProcessLookupError:
+class FileLock:
+    """The lock of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.place = folder, str(folder)
+        self.path = folder  # of the lock that is ours, once one is
+
+    def holder(self) -> Owner | None:
+        """Who holds it."""
+        return owner(self.folder, now=_clock(self.folder)) if _latest(self.folder) else None
+
+    def claim(self) -> bool:
+        """Create the next number."""
+        number = _latest(self.folder) + 1
+        self.path = self.folder / f"{LOCK}{number}"
+        if not _created(self.path) or _latest(self.folder) != number:
+            return False
+        for older in _locks(self.folder):
+            if older != self.path:
+                older.unlink(missing_ok=True)
         return True
-    except (OSError, IndexError):  # someone else's process, or a system without /proc
-        return False
 
+    def is_ours(self) -> bool:
+        """Whether there is no higher number, and this one is still there."""
+        return self.path.exists() and _latest(self.folder) == _number(self.path)
 
-def _take(folder: Path, until: float) -> Path:
-    while True:
-        latest = _latest(folder)
-        holder = owner(folder, now=_clock(folder)) if latest else None
-        if holder is not None and time.monotonic() >= until:
-            raise HeldError(f"{folder} is being run by {holder}: wait for it, or stop it there")
-        mine = folder / f"lock.{latest + 1}"
-        if holder is None and _created(mine) and _latest(folder) == latest + 1:
-            for older in folder.glob("lock.[0-9]*"):
-                if older != mine:
-                    older.unlink(missing_ok=True)
-            return mine
-        time.sleep(0.1 if holder is None else min(1.0, max(0.0, until - time.monotonic())))
+    def beat(self) -> None:
+        """Touch the file; needs no room on the disk."""
+        os.utime(self.path)
+
+    def release(self) -> None:
+        """Give it back. The file stays while the run is not done: numbers must not start over while others count on.
+
+        Once the run is done they may, for the next process finds the summary; so may those of a folder without a run.
+        """
+        if (self.folder / SUMMARY).exists() or not (self.folder / CONFIG).exists():
+            self.path.unlink()
+        elif _latest(self.folder) == _number(self.path):
+            os.utime(self.path, (0, 0))
 
 
 def _created(path: Path) -> bool:
@@ -174,49 +120,25 @@ def _created(path: Path) -> bool:
     return True
 
 
-def _release(path: Path) -> None:
-    """Give the lock back. The file stays while the run is not done: numbers must not start over under someone's feet.
-
-    Once it is done they may, for whoever gets the lock then finds the summary; so may those of a folder without a run.
-    """
-    folder = path.parent
-    with contextlib.suppress(FileNotFoundError):
-        if (folder / "summary.json").exists() or not (folder / "config.toml").exists():
-            path.unlink()
-        elif _latest(folder) == _number(path):
-            os.utime(path, (0, 0))  # needs no room on the disk
-
-
-def _beat(path: Path, stop: threading.Event, lost: threading.Event, interruptible: bool) -> None:
-    while not stop.wait(BEAT):
-        try:
-            os.utime(path)
-            taken_over = _latest(path.parent) > _number(path)
-        except FileNotFoundError:
-            taken_over = True
-        except OSError:
-            continue  # a network that hiccups
-        if taken_over:
-            lost.set()
-            if interruptible:
-                _thread.interrupt_main()
-            return
-
-
 def _clock(folder: Path) -> float:
     """The time by the clock that also stamps signs of life: on a network file system, the server's."""
-    scratch = folder / f".lock.{os.getpid()}.{threading.get_ident()}.tmp"
+    scratch = folder / f".{LOCK}{os.getpid()}.{threading.get_ident()}.tmp"
     try:
         scratch.touch()
         return scratch.stat().st_mtime
     except OSError:
         return time.time()
     finally:
-        scratch.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            scratch.unlink(missing_ok=True)
+
+
+def _locks(folder: Path) -> list[Path]:
+    return [path for path in folder.glob(f"{LOCK}[0-9]*") if re.fullmatch(r"\d{1,18}", path.suffix[1:])]
 
 
 def _latest(folder: Path) -> int:
-    return max(map(_number, folder.glob("lock.[0-9]*")), default=0)
+    return max(map(_number, _locks(folder)), default=0)
 
 
 def _number(path: Path) -> int:

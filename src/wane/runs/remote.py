@@ -1,40 +1,34 @@
 """A run whose folder is a URL: it runs in a scratch folder here, which is copied to the store as it goes.
 
 Copied are all files that changed, the checkpoint last: after an epoch, if the last time was `EVERY` seconds ago, and at
-the end. Who starts the run elsewhere begins with a copy of what is there, so at most that much is done over.
+the end. A process that starts the run elsewhere begins with a copy of what is there, so at most that much is done over.
 
-The lock is an object too. Not every object store can grant a name to exactly one of two; so whoever writes the lock
-waits for a moment, and has it if it is still theirs then. Should two get through, one finds out at its next sign of
-life and stops: time is lost, but nothing else, for both write the same. Clocks should agree within half a minute.
+The lock is an object too. Not every object store can grant a name to exactly one of two processes; so a process that
+writes the lock waits for a moment, and has it if it is still its own then. Should two get through, one finds out at its
+next sign of life and stops: time is lost, but nothing else, for both write the same. Clocks should agree within half a
+minute.
 """
 
 from __future__ import annotations
 
-import _thread
 import json
-import os
-import socket
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wane.runs.lock import BEAT, STALE, HeldError, LostError, Owner, hearing, is_dead
+from wane.runs.layout import CHECKPOINT, FAILED, LOCK, PREVIOUS, REMOTE_LOCK, SUMMARY
+from wane.runs.lease import BEAT, STALE, Owner, is_dead, leased, parse_owner
+from wane.runs.place import open_place
 
 __all__ = ["EVERY", "mirrored", "object_owner"]
 
 EVERY = 30.0  #: seconds between copies
 SETTLE = 1.0  #: seconds after which a lock that was written is believed
-LAST = (
-    "checkpoint.previous.pt",
-    "checkpoint.pt",
-    "failed.json",
-    "summary.json",
-)  # copied after all else, in this order
+LAST = (PREVIOUS, CHECKPOINT, FAILED, SUMMARY)  # copied after everything else, in this order
 
 
 @contextmanager
@@ -45,10 +39,9 @@ def mirrored(
 
     `files`: fetch these only.
     """
-    import fsspec  # type: ignore[import-untyped, unused-ignore]
-
-    fs, there = fsspec.core.url_to_fs(url)
-    with _held(fs, there, url, patience) as is_ours, tempfile.TemporaryDirectory(prefix="wane-") as scratch:
+    fs, there = open_place(url)
+    lease_of = leased(ObjectLock(fs, there, url), patience=patience, beat=2 * BEAT)
+    with lease_of as lease, tempfile.TemporaryDirectory(prefix="wane-") as scratch:
         folder, copied = Path(scratch) / Path(there).name, {}
         folder.mkdir()
         for name in _names(fs, there) if files is None else files:
@@ -59,7 +52,7 @@ def mirrored(
 
         def push(always: bool = False) -> None:
             nonlocal last
-            if not (always or time.monotonic() - last > EVERY) or not is_ours():
+            if not (always or time.monotonic() - last > EVERY) or not lease.check():
                 return
             names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
             for name in sorted(names, key=lambda name: LAST.index(name) if name in LAST else -1):
@@ -79,77 +72,60 @@ def mirrored(
 
 
 def object_owner(fs: Any, path: str) -> tuple[Owner, str] | None:
-    """Who holds the lock at `path`, with the token of that lock; None if nobody alive does."""
+    """Who holds the lock at `path`, with the token of that lock; None if no process that is alive does."""
     try:
-        found = json.loads(fs.cat_file(path))
+        text = fs.cat_file(path)
     except FileNotFoundError:
         return None
-    known = Owner(found["host"], found["pid"])
-    return None if time.time() - found["time"] > STALE or is_dead(known) else (known, found["token"])
-
-
-@contextmanager
-def _held(fs: Any, there: str, url: str, patience: float) -> Iterator[Callable[[], bool]]:
-    """Hold the lock; inside, a function that tells whether it still is ours, and interrupts if it is not."""
-    path, token, until = f"{there}/lock.json", uuid.uuid4().hex, time.monotonic() + patience
-
-    def write() -> None:
-        said = {"host": socket.gethostname(), "pid": os.getpid(), "token": token, "time": time.time()}
-        fs.pipe_file(path, json.dumps(said).encode())
-
-    while True:
-        holder = object_owner(fs, path)
-        if holder is None:
-            write()
-            time.sleep(SETTLE)
-            holder = object_owner(fs, path)
-        if holder is not None and holder[1] == token:
-            break
-        if holder is not None and time.monotonic() >= until:
-            raise HeldError(f"{url} is being run by {holder[0]}: wait for it, or stop it there")
-        time.sleep(1.0)
-
-    stop, lost = threading.Event(), threading.Event()
-    interruptible = threading.current_thread() is threading.main_thread()
-
-    def is_ours() -> bool:
-        if lost.is_set():
-            return False
-        holder = object_owner(fs, path)
-        # who was suspended for long may find that another took over, or has even finished and is gone
-        taken_over = holder[1] != token if holder else fs.exists(f"{there}/summary.json")
-        if taken_over:
-            lost.set()
-            if interruptible:
-                _thread.interrupt_main()
-        return not lost.is_set()
-
-    def beat() -> None:
-        while not stop.wait(2 * BEAT):
-            with suppress(OSError):  # a network that hiccups
-                if is_ours():
-                    write()
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
+    known = parse_owner(text)
+    if known is None:
+        return None  # damaged: no process will give a sign of life for it
+    said = json.loads(text)
     try:
-        with hearing(lost):
-            yield is_ours
-    except KeyboardInterrupt:
-        if lost.is_set():
-            raise LostError(f"{url} was taken over by another process: it goes on there") from None
-        raise
-    finally:
-        stop.set()
-        thread.join()
-        if not lost.is_set():
-            fs.rm_file(path)
+        silent = abs(time.time() - float(said["time"])) > STALE
+    except (KeyError, TypeError, ValueError):
+        return None
+    return None if silent or is_dead(known) else (known, str(said.get("token")))
+
+
+class ObjectLock:
+    """The lock of a run at a URL."""
+
+    def __init__(self, fs: Any, there: str, url: str) -> None:
+        self.fs, self.there, self.place = fs, there, url
+        self.path, self.token = f"{there}/{REMOTE_LOCK}", uuid.uuid4().hex
+
+    def holder(self) -> Owner | None:
+        """Who holds it."""
+        found = object_owner(self.fs, self.path)
+        return found and found[0]
+
+    def claim(self) -> bool:
+        """Write it, and see whether it stays."""
+        self.beat()
+        time.sleep(SETTLE)
+        found = object_owner(self.fs, self.path)
+        return found is not None and found[1] == self.token
+
+    def is_ours(self) -> bool:
+        """Whether no other process took over: one that did may even have finished and be gone."""
+        found = object_owner(self.fs, self.path)
+        return found[1] == self.token if found else not self.fs.exists(f"{self.there}/{SUMMARY}")
+
+    def beat(self) -> None:
+        """Write it, with the time of now."""
+        said = {**Owner.me()._asdict(), "token": self.token, "time": time.time()}
+        self.fs.pipe_file(self.path, json.dumps(said).encode())
+
+    def release(self) -> None:
+        """Remove it."""
+        self.fs.rm_file(self.path)
 
 
 def _names(fs: Any, there: str) -> list[str]:
     fs.invalidate_cache()
     names = [file.removeprefix(there).strip("/") for file in fs.find(there)]
-    return [name for name in names if not name.startswith("lock.")]
+    return [name for name in names if not name.startswith(LOCK)]
 
 
 def _version(path: Path) -> tuple[int, int]:

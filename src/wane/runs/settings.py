@@ -12,7 +12,7 @@ __all__ = ["ConfigError", "flat", "merge", "naming", "nested", "parse_setting", 
 
 
 class ConfigError(ValueError):
-    """A setting that cannot be: the message names it, quotes its value, and says what would be right."""
+    """An invalid setting: the message names it, quotes its value, and says what would be right."""
 
 
 def parse_setting(text: str) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def naming(path: Path | str) -> Iterator[None]:
-    """Inside, a setting that cannot be is said to be in this file."""
+    """Prefix errors with the file's path."""
     try:
         yield
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Carry out a sweep: what is missing is handed to an engine, and what others are at is waited for."""
+"""Carry out a sweep: what is missing is handed to an engine, and what other processes run is waited for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wane.sweeps.plan import Planned
 
 __all__ = ["parse_over", "plan_jobs", "run_sweep"]
 
-POLL = 2.0  # seconds between looks at runs that others are at
+POLL = 2.0  # seconds between looks at runs of other processes
 
 
 def run_sweep(
@@ -36,7 +36,7 @@ def run_sweep(
 ) -> dict[str, Outcome]:
     """Run what is missing below `root`, a folder or URL; returns how each run ended, done before or now.
 
-    A run that fails does not stop the rest. A run that another process is at is waited for, and taken over if that
+    A run that fails does not stop the rest. A run that another process runs is waited for, and taken over if that
     process dies. Stopped at any moment, the same call goes on. `loggers` show the runs as they go.
     """
     options = options or Options()
@@ -78,7 +78,7 @@ def plan_jobs(planned: Iterable[Planned], root: str | Path, loggers: Sequence[st
             run.name,
             run.config.model_dump(mode="json", exclude_none=True),
             f"{base}/{run.name}",
-            run.config.data.tasks * run.config.learner.epochs,
+            run.config.total_epochs,
             tuple(loggers),
         )
         for run in planned
@@ -169,7 +169,7 @@ class Shown:
             try:
                 found = {name: status for name, status in statuses(self.root).items() if name in self.jobs}
             except OSError:
-                continue  # a file that went while it was looked at, or a network that hiccups
+                continue  # a file was removed while it was read, or the network failed for a moment
             pause = max(1.0, 20 * (time.monotonic() - began))
             running = {name: status for name, status in found.items() if status.state == "running"}
             epochs = sum(self.jobs[n].epochs if s.state in ("done", "failed") else s.epochs for n, s in found.items())

@@ -1,6 +1,6 @@
 """Many runs from one description: variants x lists of settings, each with a name that is a function of its config.
 
-The same config has the same name, whoever asked for it: so a run is never done twice. No torch here.
+The same config has the same name, wherever it comes from: so a run is never done twice.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from string import Formatter
 from typing import Any, NamedTuple
 
 from wane.registry import Registry
+from wane.runs.complete import complete
 from wane.runs.config import Config, ConfigError, flat, merge, nested, takes_list
 from wane.runs.identity import fingerprint, method_title, run_name
 from wane.runs.recipes import load_recipe, recipe_settings
@@ -54,6 +55,7 @@ def expand(
     """
     variants = _chosen({recipe: _variants(recipe) for recipe in recipes}, only)
     planned: dict[str, Planned] = {}
+    known: dict[str, str] = {}  # fingerprints of data folders: each is read once
     for recipe in recipes:
         lists = {**recipe_settings(recipe).get("over", {}), **(over or {})}
         for key, values in lists.items():
@@ -64,6 +66,7 @@ def expand(
             for variant, values in variants[recipe].items():
                 # The data set decides which table of the scale holds, so load_recipe must know it: all as settings.
                 config = load_recipe(recipe, scale=scale, settings=(values, *point, *settings), sweep=True)
+                config = complete(config, known=known)
                 planned.setdefault(fingerprint(config), Planned(variant or method_title(config), config))
     return list(planned.values())
 

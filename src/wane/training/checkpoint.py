@@ -13,16 +13,15 @@ from typing import Any
 import torch
 
 from wane.errors import CheckpointError
+from wane.runs.layout import CHECKPOINT, PREVIOUS
 from wane.runs.writing import write_atomically
 
 __all__ = ["load_checkpoint", "save_checkpoint"]
 
-NAME, PREVIOUS = "checkpoint.pt", "checkpoint.previous.pt"
-
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
     """Write `state`; whatever happens meanwhile, a whole checkpoint is in the folder."""
-    newest, previous = folder / NAME, folder / PREVIOUS
+    newest, previous = folder / CHECKPOINT, folder / PREVIOUS
 
     def keep_previous() -> None:
         if newest.exists():
@@ -33,7 +32,7 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     """The newest whole checkpoint; None if the run has none yet."""
-    candidates = [path for path in (folder / NAME, folder / PREVIOUS) if path.exists()]
+    candidates = [path for path in (folder / CHECKPOINT, folder / PREVIOUS) if path.exists()]
     problems = []
     for path in candidates:
         try:
@@ -42,7 +41,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
             problems.append(f"{path.name}: {_first_line(error)}")
         else:
             if path.name == PREVIOUS:  # or the next save would put a damaged newest in the place of this good one
-                os.replace(path, folder / NAME)
+                os.replace(path, folder / CHECKPOINT)
             return state
     if problems:
         raise CheckpointError(f"no checkpoint in {folder} can be read ({'; '.join(problems)}): restore one, or delete "

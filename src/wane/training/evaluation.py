@@ -13,6 +13,7 @@ import torch
 from wane.learners import Learner
 from wane.measures.group_metrics import ClassMetrics
 from wane.runs.config import Config
+from wane.runs.layout import FLOW, RECOVERY, SAMPLES
 from wane.runs.writing import add_rows, write_atomically
 from wane.softmax.signals import SIGNALS, signals
 from wane.streams import ClassIncremental, Dataset, Split, Task, eval_batch
@@ -59,11 +60,11 @@ def record_epoch(
     flow = last and config.record.flow
     evaluated = record_split(state, config, stream, task, "test", samples=samples, flow=flow, team=team)
     if evaluated.samples is not None and team.is_first:
-        write_samples(folder / "samples.parquet", evaluated.samples, step=step, task=task.index)
+        write_samples(folder / SAMPLES, evaluated.samples, step=step, task=task.index)
     if flow and team.is_first:
-        write_flow(folder / "flow.npz", evaluated.metrics.compute()["flow"], step=step, task=task.index)
+        write_flow(folder / FLOW, evaluated.metrics.compute()["flow"], step=step, task=task.index)
     if last and config.record.recovery is not None and team.is_first:
-        add_rows(folder / "recovery.parquet", record_recovery(state, config, stream, task), step=step)
+        add_rows(folder / RECOVERY, record_recovery(state, config, stream, task), step=step)
 
 
 def record_split(

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 
 from wane.errors import RunError
 from wane.interventions.loss_weights import LossWeights, weight_statistics
-from wane.interventions.trend_sampler import TrendSampler
 from wane.learners import Scene
 from wane.measures.group_metrics import ClassMetrics
 from wane.runs.config import Config
+from wane.runs.layout import HISTORY, REPLAY
 from wane.runs.writing import write_atomically
 from wane.streams import ClassIncremental, DataError, Dataset, Task
 from wane.training.batches import (
@@ -57,7 +57,7 @@ def train(
 ) -> State:
     """Run the whole stream, or go on with it from the folder's checkpoint; returns the final state."""
     device = team.device(config)
-    stream = ClassIncremental(dataset.to(device), config.data.tasks, config.data.class_order, seed=config.seed)
+    stream = ClassIncremental(dataset.to(device), config.num_tasks, config.data.class_order, seed=config.seed)
     check_tests(stream)
     with torch.random.fork_rng(devices=[]), use_threads(config.threads or team.threads):
         torch.manual_seed(config.seed)
@@ -103,9 +103,9 @@ def check_tests(stream: ClassIncremental) -> None:
 
 def write_down(state: State, folder: Path) -> None:
     """What a run leaves of an epoch."""
-    write_atomically(folder / "history.parquet", state.history.write_parquet)
+    write_atomically(folder / HISTORY, state.history.write_parquet)
     if state.memory is not None:
-        state.replay_log.write(folder / "replay.parquet")
+        state.replay_log.write(folder / REPLAY)
     # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
     save_checkpoint(folder, state.state_dict())
 
@@ -187,10 +187,8 @@ def diverged(what: str, config: Config, task: Task, epoch: int) -> DivergedError
 
 def loss_weights(config: Config) -> tuple[LossWeights | None, bool]:
     """The weighting that the config asks for, and whether it is of all rows, not of the replayed alone."""
-    if config.learner.weights is None:
-        return None, False
-    settings = config.learner.weights.model_dump()
-    return LossWeights(**{k: v for k, v in settings.items() if k != "rows"}), settings["rows"] == "all"
+    weights = config.learner.weights
+    return weights, weights is not None and weights.rows == "all"
 
 
 def trend_probabilities(state: State, config: Config, task: Task) -> Tensor | None:
@@ -201,7 +199,7 @@ def trend_probabilities(state: State, config: Config, task: Task) -> Tensor | No
     trend = config.learner.trend
     if trend is None or not state.history.tail(1, split=trend.source):
         return None
-    return TrendSampler(**trend.model_dump()).probabilities(state.history, task=task.index)
+    return trend.probabilities(state.history, task=task.index)
 
 
 def resume(state: State, config: Config, stream: ClassIncremental, saved: dict[str, object] | None) -> None:

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wane.learners import Learner
-from wane.runs.config import Config, Recovery
+from wane.runs.config import Config, RecoverySettings
 from wane.softmax.signals import SIGNALS, signals
 from wane.streams import ClassIncremental, Task, eval_batch
 from wane.training.batches import competing_classes
@@ -95,7 +95,7 @@ def fine_tune(learner: Learner, images: Tensor, labels: Tensor, *, steps: int, l
 
 
 def _curve(
-    state: State, config: Config, settings: Recovery, stream: ClassIncremental, task: Task, c: int, beside: int
+    state: State, config: Config, settings: RecoverySettings, stream: ClassIncremental, task: Task, c: int, beside: int
 ) -> list[tuple[float, float]]:
     """(accuracy of the class, share of other images answered with it) before and after each step."""
     dataset, memory = stream.dataset, state.memory

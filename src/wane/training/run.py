@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wane
+from wane.runs.about import about_run, write_about
 from wane.runs.config import Config, ConfigError, differences, to_toml
 from wane.runs.folder import read_config, read_summary
 from wane.runs.identity import fingerprint
+from wane.runs.layout import CONFIG, EVENTS, FAILED, FLOW, LOCK, LOG, LOGGED, PREVIOUS, RECOVERY, SAMPLES, SUMMARY
 from wane.runs.writing import write_atomically
-from wane.training.checkpoint import PREVIOUS
 
 if TYPE_CHECKING:
     from torch import nn
@@ -53,14 +54,16 @@ def run(
             the result depends on, and it is the same whoever looks on.
     """
     from wane.loggers import load_logger
+    from wane.runs.complete import complete
     from wane.runs.lock import held
 
     for name in loggers:
         load_logger(name)  # before anything is begun
+    config = complete(config)
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder: give a new or empty folder as --out")
-    if (folder / "summary.json").exists() and not loggers:  # it is only read
+    if (folder / SUMMARY).exists() and not loggers:  # it is only read
         return run_held(config, folder)
     with held(folder):
         return run_held(config, folder, dataset=dataset, model=model, progress=progress, loggers=loggers)
@@ -87,15 +90,16 @@ def run_held(
         for name in loggers:
             send_run(folder, name)
         return done
-    (folder / "failed.json").unlink(missing_ok=True)  # of an attempt before
+    (folder / FAILED).unlink(missing_ok=True)  # of an attempt before
     dataset = load_data(config) if dataset is None else reduced(dataset, config)
     shown = progress or Shown(config.recipe, epochs_per_task=config.learner.epochs, quiet=True)
+    write_about(folder, about_run(config, dataset.class_names))
     with followed(folder, loggers, dataset.class_names, shown):
         with shown, team_for(config, folder, dataset, model) as team:
             state = train(config, dataset, folder, progress=shown, model=model, team=team)
         summary = summarise(config, state, dataset)
         text = json.dumps(summary, indent=2, allow_nan=False)
-        write_atomically(folder / "summary.json", lambda file: file.write(text.encode()))
+        write_atomically(folder / SUMMARY, lambda file: file.write(text.encode()))
         (folder / PREVIOUS).unlink(missing_ok=True)  # half of what a finished run takes on the disk
     return summary
 
@@ -160,18 +164,18 @@ def _claim(folder: Path, config: Config) -> Config:
 
     Returns what to run: a run that was begun goes on with its own settings, on the device and the data of now.
     """
-    path = folder / "config.toml"
-    if not (folder / "summary.json").exists():  # a run that is done is only read, by whoever likes, and may be logged
-        for scratch in folder.glob(".*.tmp" if path.exists() else ".config.toml.*.tmp"):
+    path = folder / CONFIG
+    if not (folder / SUMMARY).exists():  # a run that is done is only read, by whoever likes, and may be logged
+        for scratch in folder.glob(".*.tmp" if path.exists() else f".{CONFIG}.*.tmp"):
             scratch.unlink(missing_ok=True)  # or of another sweep, that has it in its place by now
     if path.exists():
         begun_with = read_config(folder)
-        same = fingerprint(begun_with) == fingerprint(config)
+        same = _is_same(begun_with, config)
         if same:
-            data = begun_with.data.model_copy(update={"root": config.data.root})
+            data = begun_with.data.model_copy(update={"root": config.data.root, "name": config.data.name})
             config = begun_with.model_copy(update={"device": config.device, "data": data})
         # before its first checkpoint a run has nothing to lose, and may be corrected; not so a config written by hand
-        kept = [*folder.glob("checkpoint*.pt"), *folder.glob("summary.json")]
+        kept = [*folder.glob("checkpoint*.pt"), *folder.glob(SUMMARY)]
         fixed = kept or path.read_text(encoding="utf-8") != to_toml(begun_with)
         if same and (fixed or config == begun_with):
             return config
@@ -179,10 +183,18 @@ def _claim(folder: Path, config: Config) -> Config:
             changed = "; ".join(differences(begun_with, config))
             raise OccupiedError(f"{folder} holds another run ({changed}): give another --out, or the settings that it "
                                 "was begun with")  # fmt: skip
-        left = ("samples.parquet", "flow.npz", "recovery.parquet", "logged.*.json", "events.out.tfevents.*")
+        left = (SAMPLES, FLOW, RECOVERY, LOGGED, EVENTS)
         for unfinished in [file for pattern in left for file in folder.glob(pattern)]:
             unfinished.unlink()
-    elif any(not item.name.startswith(("lock.", ".lock.", "log.txt")) for item in folder.iterdir()):
+    elif any(not item.name.startswith((LOCK, f".{LOCK}", LOG)) for item in folder.iterdir()):
         raise OccupiedError(f"{folder} is not empty and holds no run: give a new or empty folder as --out")
     write_atomically(path, lambda file: file.write(to_toml(config).encode()))
     return config
+
+
+def _is_same(begun_with: Config, config: Config) -> bool:
+    """Whether it is the run that was begun; of one begun before data had a fingerprint, the folder's name must do."""
+    if begun_with.data.fingerprint is None and Path(begun_with.data.name).name == Path(config.data.name).name:
+        older = config.data.model_copy(update={"fingerprint": None, "name": begun_with.data.name})
+        config = config.model_copy(update={"data": older})
+    return fingerprint(begun_with) == fingerprint(config)

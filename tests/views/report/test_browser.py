@@ -2,6 +2,7 @@
 
 import shutil
 import time
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -248,7 +249,7 @@ def test_fifty_runs_are_small_and_quick(open_page, tmp_path):
     for window, seed in product(range(3, 13), range(5)):
         copy = tmp_path / "runs" / f"w{window}s{seed}"
         shutil.copytree(one.path, copy)
-        trend = one.config.learner.trend.model_copy(update={"window": window})
+        trend = replace(one.config.learner.trend, window=window)
         learner = one.config.learner.model_copy(update={"trend": trend})
         (copy / "config.toml").write_text(to_toml(one.config.model_copy(update={"seed": seed, "learner": learner})))
     path = write_report(find_runs(tmp_path / "runs"), tmp_path / "report.html")

@@ -1,4 +1,4 @@
-"""Recipes: what to run (one TOML file each), at three scales (`scales.toml`). No torch here either."""
+"""Recipes: what to run (one TOML file each), at three scales (`scales.toml`). No torch here."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ def recipes() -> Registry[dict[str, Any]]:
     >>> recipes()["diagnostics"]["learner"]["name"]
     'er'
     """
-    folder = Path(str(files("wane.runs.recipes")))
-    return Registry("recipe", {path.stem: read_toml(path) for path in sorted(folder.glob("*.toml"))})
+    package = Path(str(files("wane")))  # recipes are where their subject is, such as paper/recipes
+    found = sorted(package.glob("*/recipes/*.toml"), key=lambda path: path.stem)
+    return Registry("recipe", {path.stem: read_toml(path) for path in found})
 
 
 @cache

@@ -1,7 +1,8 @@
 """Engines carry out the runs of a sweep: `local`, `ray`, `slurm`. Each is a generator function of the same kind.
 
 It is given jobs and options, and yields each job with its outcome as it ends; closing it (Ctrl-C) lets go of the rest.
-What an engine's workers do is `worker.carry_out`, the same for all. Adding an engine is a module and a line here.
+What an engine's workers do is `worker.carry_out`, the same for all. Adding an engine is a module and a row here, or an
+entry point of the group `wane.engines` in a package of one's own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal, NamedTuple
+
+from wane.registry import Registry
 
 __all__ = ["ENGINES", "Engine", "Job", "Options", "Outcome", "load_engine"]
 
@@ -25,7 +28,7 @@ class Job(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a job ended; `held` means that another process was at it."""
+    """How a job ended; `held` means that another process runs it."""
 
     state: Literal["done", "failed", "held"]
     note: str = ""
@@ -48,25 +51,41 @@ class Options:
 
 Engine = Callable[[Sequence[Job], Options], Iterator[tuple[Job, Outcome]]]
 
-ENGINES = {
-    "local": "processes on this machine",
-    "ray": "a Ray cluster: a running one (--address), or one started here",
-    "slurm": "jobs of Slurm, through submitit",
-}
+
+@dataclass(frozen=True)
+class Row:
+    """An engine that comes with wane."""
+
+    title: str
+    module: str  # that holds its `run_all`; imported when it is used, as it may need a package of its own
+
+
+ENGINES: Registry[Row | Engine] = Registry(
+    "engine",
+    {
+        "local": Row("processes on this machine", "wane.sweeps.engines.local"),
+        "ray": Row("a Ray cluster: a running one (--address), or one started here", "wane.sweeps.engines.ray"),
+        "slurm": Row("jobs of Slurm, through submitit", "wane.sweeps.engines.slurm"),
+    },
+    group="wane.engines",
+)
 
 
 def load_engine(name: str) -> Engine:
-    """The engine of that name; an error says what to install for it.
+    """The engine of that name, of an installed package, or at ``package.module:function``.
+
+    An error says what to install for it.
 
     >>> load_engine("loca")
     Traceback (most recent call last):
     ...
-    ValueError: unknown engine 'loca': choose one of local, ray, slurm
+    wane.registry.UnknownNameError: unknown engine 'loca'; did you mean 'local'? Known: local, ray, slurm
     """
-    if name not in ENGINES:
-        raise ValueError(f"unknown engine {name!r}: choose one of {', '.join(ENGINES)}")
+    row = ENGINES.find(name)
+    if not isinstance(row, Row):
+        return row
     try:
-        engine: Engine = import_module(f"wane.sweeps.engines.{name}").run_all
+        engine: Engine = import_module(row.module).run_all
     except ModuleNotFoundError as error:
         raise ValueError(f"engine {name!r} needs the package {error.name}: pip install 'wane[{name}]'") from None
     return engine

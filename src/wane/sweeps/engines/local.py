@@ -1,7 +1,8 @@
 """Processes on this machine: a pool of threads, each of which starts a process for a run and waits for it to end.
 
-A process a run, not a pool of processes: one that is killed takes nothing with it, its exit code says how it ended, and
-no run inherits anything from the one before. They are forked from a server that has torch imported, which is quick.
+Each run has a process of its own, not one of a pool: a killed process takes no other run with it, its exit code says
+how it ended, and no run inherits anything from the one before. They are forked from a server that has torch imported,
+which is quick.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
         try:
             process.start()
         except BaseException:
-            running.discard(process)  # nor is one to be waited for that never was
+            running.discard(process)  # it never started: there is nothing to wait for
             receiver.close()
             raise
         finally:
@@ -83,7 +84,7 @@ def _child(sender: Any, environment: dict[str, str], job: Job, threads: int, ret
 
 
 def _obituary(code: int | None) -> str:
-    """What is left to say of a process.
+    """How a process ended, in words.
 
     >>> _obituary(-9)
     'its process was killed by SIGKILL, as it is when memory runs out; the log says how far it was'

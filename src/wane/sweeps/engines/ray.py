@@ -15,7 +15,7 @@ from wane.sweeps.engines.worker import carry_out, report_failure
 
 __all__ = ["run_all"]
 
-RETRIES = 3  # a run that took its worker down so often (out of memory, say) has failed
+RETRIES = 3  # a run that killed its worker this often (out of memory, say) has failed
 
 
 def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcome]]:
@@ -46,5 +46,5 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
 
 
 def _task(job: Job, threads: int, retry: bool) -> Outcome:
-    # the lock of a machine that died is fresh for a while: have patience with it
+    # the lock of a machine that died looks alive for a while: wait for it
     return carry_out(job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE, loggers=job.loggers)

@@ -27,7 +27,7 @@ class CarryOut:
     """`carry_out` with the method that submitit calls before a job is stopped."""
 
     def __call__(self, job: Job, threads: int, retry: bool) -> Outcome:
-        """Run it; the lock of a killed node is fresh for a while, so have patience with it."""
+        """Run it; the lock of a killed node looks alive for a while, so wait for it."""
         return carry_out(
             job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE, loggers=job.loggers
         )
@@ -40,8 +40,8 @@ class CarryOut:
 def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcome]]:
     """Submit all jobs, in as many arrays as it takes.
 
-    With `options.workers` one array is submitted after the other, each with so many tasks at a time: Slurm has no limit
-    over several arrays.
+    With `options.workers` one array is submitted after the other, each with that many tasks at a time: Slurm has no
+    limit over several arrays.
     """
     executor = submitit.AutoExecutor(
         options.logs, cluster=options.cluster or "slurm", slurm_max_num_timeout=REQUEUES, local_max_num_timeout=REQUEUES

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from wane.errors import RunError
+from wane.runs.layout import FAILED, LOG, SUMMARY
 from wane.runs.lock import HeldError, LostError, held
 from wane.sweeps.engines import Outcome
 
@@ -33,7 +34,7 @@ def carry_out(
 
     Args:
         settings: the complete config.
-        place: a folder that every worker sees, or a URL of fsspec; then the run is mirrored there, see `mirror`.
+        place: a folder that every worker sees, or a URL of fsspec, where the run is mirrored (`wane.runs.remote`).
         threads: of torch and Polars.
         retry: also if it failed before.
         patience: seconds to wait for a lock that another holds, such as one whose machine died a moment ago.
@@ -50,7 +51,7 @@ def carry_out(
 
             with mirrored(place, patience=patience) as (folder, push):
                 return _attempt(settings, folder, retry, loggers, push)
-        if (Path(place) / "summary.json").exists():
+        if (Path(place) / SUMMARY).exists():
             return Outcome("done")
         with held(Path(place), patience=patience):
             return _attempt(settings, Path(place), retry, loggers)
@@ -60,14 +61,14 @@ def carry_out(
 
 def failure(folder: Path) -> str | None:
     """The sentence that says why a run failed; None if it did not."""
-    from wane.runs.store import parse_failure
+    from wane.runs.status import parse_failure
 
-    path = folder / "failed.json"
+    path = folder / FAILED
     return parse_failure(path.read_bytes(), str(path)) if path.exists() else None
 
 
 def report_failure(place: str, sentence: str) -> Outcome:
-    """Write down for a worker that it is no more; unless the run is done, or someone else is at it by now."""
+    """Write down that a worker died, unless the run is done or another process runs it by now."""
     from wane.errors import CheckpointError
     from wane.runs.store import statuses
 
@@ -96,19 +97,20 @@ def _attempt(
 ) -> Outcome:
     from rich.console import Console
 
+    from wane.runs.complete import complete
     from wane.runs.config import build_config
     from wane.training.progress import Progress
     from wane.training.run import OccupiedError, run_held
 
-    if (folder / "summary.json").exists():
+    if (folder / SUMMARY).exists():
         return Outcome("done")
     failed = failure(folder)
     if failed is not None and not retry:
         return Outcome("failed", failed)
-    with (folder / "log.txt").open("a", buffering=1, encoding="utf-8") as log, _spoken_into(log):
+    with (folder / LOG).open("a", buffering=1, encoding="utf-8") as log, _spoken_into(log):
         print(time.strftime("%Y-%m-%d %H:%M:%S"), f"process {os.getpid()} on {socket.gethostname()}")
         try:
-            config = build_config(settings)
+            config = complete(build_config(settings))
             console = Console(file=log, force_terminal=False, width=200)
             shown = Progress(config.recipe, epochs_per_task=config.learner.epochs, console=console)
             if after_epoch is not None:
@@ -141,6 +143,6 @@ def _spoken_into(log: TextIO) -> Iterator[None]:
 def _write_failure(folder: Path, sentence: str) -> Outcome:
     from wane.runs.writing import write_atomically
 
-    said = {"error": sentence, "traceback": "log.txt", "host": socket.gethostname(), "time": time.time()}
-    write_atomically(folder / "failed.json", lambda file: file.write(json.dumps(said, indent=2).encode()))
+    said = {"error": sentence, "traceback": LOG, "host": socket.gethostname(), "time": time.time()}
+    write_atomically(folder / FAILED, lambda file: file.write(json.dumps(said, indent=2).encode()))
     return Outcome("failed", sentence)

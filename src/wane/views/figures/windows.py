@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,7 +98,7 @@ def _summaries(
         elif not wanted or learner.trend.signal in wanted:
             default = type(learner.trend)().window
             same = run.config.model_copy(update={"learner": learner.model_copy(
-                update={"trend": learner.trend.model_copy(update={"window": default})})})  # fmt: skip
+                update={"trend": replace(learner.trend, window=default)})})  # fmt: skip
             rest = method_title(same).partition(f"trend {learner.trend.signal}")[2].strip(" ()")
             by_window = lines.setdefault((learner.trend.signal, rest), {})
             by_window.setdefault(learner.trend.window, {})[seed] = values[measure]

@@ -14,6 +14,7 @@ from wane.measures.transfer import average, forgetting, plasticity, retention
 from wane.runs.config import to_toml
 from wane.runs.folder import RunFolder
 from wane.runs.identity import method_title
+from wane.runs.layout import HISTORY
 from wane.softmax.signals import SIGNALS
 from wane.views.comparable_runs import by_setting
 from wane.views.observations import LEVELS, TOLERANCE, at_level, box, changes, observations, transition_width
@@ -184,8 +185,8 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
         "environment": _environment(summary), "notes": [], "missing": {}, "sentences": [], "epochs": 0,
         "curves": None, "draw": None, "flow": None,
     }  # fmt: skip
-    total = config.data.tasks * config.learner.epochs
-    t = timeline(run.history) if (run.path / "history.parquet").exists() else None
+    total = config.total_epochs
+    t = timeline(run.history) if run.has(HISTORY) else None
     if t is None:
         found["notes"].append("This run has not come to the end of its first epoch: there is nothing to show yet.")
         return found

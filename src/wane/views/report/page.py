@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from wane.files import write_page
 from wane.runs.folder import RunFolder
+from wane.runs.layout import HISTORY
 from wane.softmax.signals import SIGNALS
 from wane.views.page_template import page_templates
 from wane.views.palette import DARK, LIGHT, SEQUENTIAL, TASKS
@@ -43,9 +44,7 @@ def report_page(runs: Sequence[RunFolder], *, title: str | None = None, most_byt
         raise ValueError("no run was given: name run folders, or a folder that holds some")
     groups = methods(runs)
     prepared, left_out = _prepare_all(groups, most_bytes)
-    values = {
-        str(run.path): summaries(run) for run in runs if (run.path / "history.parquet").exists() and _measured(run)
-    }
+    values = {str(run.path): summaries(run) for run in runs if run.has(HISTORY) and _measured(run)}
     each = [Method(entry["label"], [RunFolder(Path(entry["path"]))]) for entry in prepared]
     data = {
         "signals": [{"name": s.name, "title": s.title, "higher": s.higher_is_better} for s in SIGNALS.values()],
