@@ -23,7 +23,7 @@ from wane.measures.history import History
 from wane.runs.config import ConfigError, build_config
 from wane.runs.identity import fingerprint
 from wane.training import loop
-from wane.training import team as devices
+from wane.training import launch as devices
 from wane.training.checkpoint import load_checkpoint
 from wane.training.loop import DivergedError
 from wane.training.run import run

@@ -141,20 +141,39 @@ class Memory:
         slots = np.arange(len(self), len(self) + len(rows))
         self._write(slots, rows, images, labels, task, step, ranks.numpy(), extras)
 
-    def draw(self, n: int, *, generator: torch.Generator, class_probabilities: Tensor | None = None) -> Tensor:
+    def draw(
+        self,
+        n: int,
+        *,
+        generator: torch.Generator,
+        class_probabilities: Tensor | None = None,
+        groups: Tensor | None = None,
+        among: Tensor | None = None,
+    ) -> Tensor:
         """Slots to replay, on the memory's device; several draws in one step are independent.
 
         Without `class_probabilities`: uniform over filled slots, without replacement; all of them, in random
         order, if there are fewer than `n`. With: `n` slots by `draw_by_class`. An empty memory gives none.
+
+        Args:
+            n: rows to draw.
+            generator: source of all randomness.
+            class_probabilities: of each class, or of each group.
+            groups: (filled,) the group of each slot, if the probabilities are not those of its label.
+            among: (filled,) a mask of the slots that may be drawn, uniformly.
         """
+        if among is not None:
+            slots = among.nonzero()[:, 0].to(self.device)
+            return slots[draw_uniform(len(slots), n, generator).to(self.device)]
         if class_probabilities is None:
             return draw_uniform(len(self), n, generator).to(self.device)
-        if class_probabilities.shape != (self.num_classes,):
+        if groups is None and class_probabilities.shape != (self.num_classes,):
             raise ValueError(
                 f"class_probabilities have shape {tuple(class_probabilities.shape)}: "
                 f"give ({self.num_classes},), one for each class of the stream"
             )
-        return draw_by_class(self.labels[: len(self)], n, class_probabilities, generator).to(self.device)
+        held = self.labels[: len(self)] if groups is None else groups
+        return draw_by_class(held, n, class_probabilities, generator).to(self.device)
 
     def state_dict(self) -> dict[str, Tensor]:
         """All there is, the counter included, as tensors: references, as in `nn.Module.state_dict`."""

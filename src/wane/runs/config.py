@@ -109,7 +109,9 @@ class Learner(Section):
     """How it learns. The optimiser is made anew for each task."""
 
     name: str = "er"
-    """finetune, joint or er."""
+    """A method (see `wane methods`), or a class of your own as package.module:Name."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Hyper-parameters of the method."""
     epochs: int = Field(default=50, ge=1)
     """Epochs of each task."""
     batch_size: int = Field(default=256, ge=1)

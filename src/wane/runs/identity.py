@@ -81,6 +81,8 @@ def fingerprint(config: Config) -> str:
     """
     # without what is not set, so that an option added to wane later leaves the names of older runs alone
     settings = config.model_dump(mode="json", exclude=PLACES, exclude_none=True)
+    if not config.learner.options:
+        del settings["learner"]["options"]
     if config.learner.trend is not None:  # the trend decides the draw; what it replaces has no effect
         settings["memory"] |= {"draw": "", "scope": ""}
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:10]

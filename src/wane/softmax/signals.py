@@ -33,7 +33,7 @@ from wane.softmax.row_statistics import (
     rows_per_chunk,
 )
 
-__all__ = ["SIGNALS", "Signal", "Signals", "linear_signals", "signals"]
+__all__ = ["SIGNALS", "Signal", "Signals", "linear_signals", "signals", "signals_within"]
 
 
 class Signals(NamedTuple):
@@ -48,6 +48,10 @@ class Signals(NamedTuple):
     ctl: Tensor
     nkl: Tensor
     rank: Tensor
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "Signals":
+        """The function of every column."""
+        return Signals(*(function(column) for column in self))
 
 
 class Sample(NamedTuple):
@@ -180,6 +184,37 @@ def signals(
         if validate:
             check_logits(scored.loss, labels, count, ignored, lambda row: statistics_of_row(scores, labels, row))
     return _finished(scored, labels.shape, ignored)
+
+
+def signals_within(logits: Tensor, labels: Tensor, class_to_task: Tensor, validate: bool = True) -> Signals:
+    """Task-incremental signals: the softmax of each row is over the classes of its label's task.
+
+    NaN (and rank 0) where a task has a single class.
+
+    >>> logits = torch.tensor([[1.0, 0.0, 9.0, 9.0], [9.0, 9.0, 0.0, 1.0]])
+    >>> signals_within(logits, torch.tensor([0, 2]), torch.tensor([0, 0, 1, 1])).rank
+    tensor([1, 2])
+    """
+    of_row = class_to_task[labels]
+    found: Signals | None = None
+    for task in sorted(set(of_row.tolist())):
+        rows = (of_row == task).nonzero()[:, 0]
+        classes = (class_to_task == task).nonzero()[:, 0].tolist()
+        if len(classes) < 2:
+            continue
+        block = range(classes[0], classes[-1] + 1)
+        chosen = block if list(block) == classes else classes
+        scored = signals(logits.index_select(0, rows), labels[rows], classes=chosen, validate=validate)
+        if found is None:
+            found = scored.map(
+                lambda s: s.new_full(labels.shape, torch.nan if s.is_floating_point() else 0)
+            )
+        for whole, part in zip(found, scored, strict=True):
+            whole[rows] = part
+    if found is None:
+        nan = logits.new_full(labels.shape, torch.nan)
+        found = Signals(*[nan] * len(SIGNALS), rank=torch.zeros_like(labels))  # type: ignore[misc]
+    return found
 
 
 @torch.no_grad()
