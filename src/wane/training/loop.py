@@ -7,6 +7,8 @@ every epoch ends in a checkpoint, and so a run that was killed at any moment end
 from __future__ import annotations
 
 import time
+from functools import reduce
+from operator import add
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +117,8 @@ def train_epoch(session: Session, task: Task, epoch: int) -> ClassMetrics:
         optimiser.step()
         learner.after_step(batch)
         state.position.step += 1
-        losses[i] = torch.stack([part.detach() for part in parts]).sum() + observed.penalty
+        with torch.no_grad():
+            losses[i] = reduce(add, parts) + observed.penalty
         remember(session, task, batch, images, observed)
         if batch.new < len(batch.labels):
             old = slice(batch.new, None)
