@@ -1,6 +1,5 @@
 """The three methods of the lab on a problem that a small network learns almost perfectly."""
 
-import numpy as np
 import pytest
 from training.tiny_problem import tiny_config, tiny_dataset
 
@@ -25,7 +24,6 @@ def test_every_method_learns_the_task_at_hand(matrices):
     for matrix in matrices.values():
         assert matrix[0, 0] > 0.9
         assert matrix[1, 1] > 0.75
-        assert np.isnan(matrix[0, 1])
 
 
 def test_finetune_forgets(matrices):

@@ -18,14 +18,14 @@ from typer.testing import CliRunner
 
 import wane.loggers.follow as follow
 import wane.runs.remote as mirror_module
-from wane.cli import app
+from wane.cli import app, listeners
 from wane.loggers import LOGGERS
 from wane.loggers.follow import send_run
 from wane.runs.lock import held
 from wane.sweeps.engines import Outcome
 from wane.sweeps.engines.worker import carry_out
-from wane.sweeps.execute import plan_jobs, run_sweep
-from wane.training.progress import Progress
+from wane.sweeps.execute import plan_jobs
+from wane.training.events import Listener
 from wane.training.run import run
 from wane.views import figures
 
@@ -115,7 +115,7 @@ def assert_complete(logger, folder):
 def test_a_run_as_it_goes(logger, tmp_path):
     """All that the tool has; and the run is the same as without it."""
     run(CONFIG, tmp_path / "alone", dataset=DATA)
-    run(CONFIG, tmp_path / "seen", dataset=DATA, loggers=[logger])
+    run(CONFIG, tmp_path / "seen", dataset=DATA, listeners=[listeners.follow(logger, tmp_path / "seen")])
     assert_complete(logger, tmp_path / "seen")
     assert results(tmp_path / "seen") == results(tmp_path / "alone")
     assert (tmp_path / "seen/config.toml").read_bytes() == (tmp_path / "alone/config.toml").read_bytes()
@@ -124,10 +124,8 @@ def test_a_run_as_it_goes(logger, tmp_path):
 def test_a_run_that_was_stopped(logger, tmp_path):
     """It goes on in the same run of the tool; and a logger that was not there at first gets all."""
     stop(CONFIG, tmp_path / "run", dataset=DATA, epochs=1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("training.tiny_problem.run", lambda *a, **k: run(*a, **k, loggers=[logger]))
-        stop(CONFIG, tmp_path / "run", dataset=DATA, epochs=2)
-    run(CONFIG, tmp_path / "run", dataset=DATA, loggers=[logger])
+    stop(CONFIG, tmp_path / "run", dataset=DATA, epochs=2, listeners=[listeners.follow(logger, tmp_path / "run")])
+    run(CONFIG, tmp_path / "run", dataset=DATA, listeners=[listeners.follow(logger, tmp_path / "run")])
     assert_complete(logger, tmp_path / "run")
 
 
@@ -135,6 +133,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from loggers.test_loggers import CONFIG, DATA
+from wane.cli import listeners
 from wane.loggers import follow
 from wane.training.run import run
 
@@ -146,7 +145,7 @@ def killed_before_it_is_written_down(self, **what):
     note(self, **what)
 
 follow.Follower._write_down = killed_before_it_is_written_down
-run(CONFIG, folder, dataset=DATA, loggers=[sys.argv[2]])
+run(CONFIG, folder, dataset=DATA, listeners=[listeners.follow(sys.argv[2], folder)])
 """
 
 
@@ -161,7 +160,7 @@ def test_a_run_that_was_killed_between_sending_and_writing_it_down(logger, tmp_p
     sent = json.loads((tmp_path / f"run/logged.{logger}.json").read_text())
     assert sent["step"] == 4
     assert ("test/cm/mean", 8) in READERS[logger](tmp_path / "run").points
-    run(CONFIG, tmp_path / "run", dataset=DATA, loggers=[logger])
+    run(CONFIG, tmp_path / "run", dataset=DATA, listeners=[listeners.follow(logger, tmp_path / "run")])
     assert_complete(logger, tmp_path / "run")
 
 
@@ -172,7 +171,7 @@ def test_a_run_that_is_done_is_sent_once(logger, tmp_path):
     assert done.exit_code == 0, done.output
     assert_complete(logger, tmp_path / "run")
     assert CliRunner().invoke(app, send).stdout == f"{tmp_path / 'run'}: {logger} has it\n"
-    run(CONFIG, tmp_path / "run", dataset=DATA, loggers=[logger])
+    run(CONFIG, tmp_path / "run", dataset=DATA, listeners=[listeners.follow(logger, tmp_path / "run")])
     assert_complete(logger, tmp_path / "run")
 
 
@@ -197,9 +196,9 @@ def test_a_run_that_someone_is_at_is_left_out_and_the_next_is_sent(tmp_path):
 def test_all_figures_of_a_run(tmp_path, monkeypatch):
     monkeypatch.undo()
     run(CONFIG, tmp_path / "run", dataset=DATA)
-    with follow.drawn_figures(tmp_path / "run") as drawn:
-        assert list(drawn) == ["trajectories", "smoothness", "conditional", "heatmap", "draw"]
-        assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn.values())
+    drawn = listeners.draw_figures(tmp_path / "run", tmp_path)
+    assert list(drawn) == ["trajectories", "smoothness", "conditional", "heatmap", "draw"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn.values())
 
 
 def test_a_figure_that_cannot_be_drawn_is_left_out(tmp_path, monkeypatch):
@@ -208,7 +207,7 @@ def test_a_figure_that_cannot_be_drawn_is_left_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(figures, "FIGURES", {"broken": broken, "heatmap": figures.heatmap})
     with pytest.warns(UserWarning, match="figure broken of .* is left out .ZeroDivisionError: of nothing"):
-        run(CONFIG, tmp_path / "run", dataset=DATA, loggers=["tensorboard"])
+        run(CONFIG, tmp_path / "run", dataset=DATA, listeners=[listeners.tensorboard(tmp_path / "run")])
     assert_complete("tensorboard", tmp_path / "run")
 
 
@@ -244,10 +243,9 @@ def test_a_logger_that_fails_does_not_stop_a_run(tmp_path, monkeypatch):
         pass
 
     monkeypatch.setattr(follow, "load_logger", lambda name: Gone)
-    monkeypatch.setattr("wane.loggers.load_logger", lambda name: Gone)
     config = tiny_config()
     with pytest.warns(UserWarning, match="goes on without it") as warned:
-        run(config, tmp_path / "run", dataset=DATA, loggers=["mlflow"])
+        run(config, tmp_path / "run", dataset=DATA, listeners=[listeners.mlflow(tmp_path / "run")])
     said = [str(w.message) for w in warned if "mlflow" in str(w.message)]
     assert said == [
         f"mlflow did not take run (ConnectionError: the server is gone): once the run is done, `wane log "
@@ -271,11 +269,15 @@ def test_a_server_that_goes_and_comes_back(tmp_path, monkeypatch):
     server = Server(tmp_path)
     server.start()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", server.url)
-    progress = Progress("x", epochs_per_task=3, quiet=True)
-    progress.after_epoch.append(lambda history: server.stop() if history.evaluations[-1].step == 8 else None)
+
+    class Stopping(Listener):
+        def epoch_done(self, session, task, epoch):
+            if (task, epoch) == (0, 1):
+                server.stop()
+
     began = time.monotonic()
     with pytest.warns(UserWarning, match="mlflow did not take run .*; the run goes on without it"):
-        run(CONFIG, tmp_path / "run", dataset=DATA, progress=progress, loggers=["mlflow"])
+        run(CONFIG, tmp_path / "run", dataset=DATA, listeners=[listeners.mlflow(tmp_path / "run"), Stopping()])
     assert time.monotonic() - began < 120
     assert json.loads((tmp_path / "run/logged.mlflow.json").read_text())["step"] == 8
     server.start()
@@ -294,9 +296,9 @@ def test_a_package_that_is_not_there(tmp_path, monkeypatch):
         with pytest.raises(
             ValueError, match=rf"^logger '{name}' needs the package {name}\S*: pip install 'wane\[{name}\]'$"
         ):
-            run(CONFIG, tmp_path / "run", dataset=DATA, loggers=[name])
+            listeners.follow(name, tmp_path / "run")
         with pytest.raises(ValueError, match="needs the package"):
-            run_sweep(planned(tmp_path), tmp_path / "runs", loggers=[name])
+            listeners.references([name])
     assert not (tmp_path / "run").exists()
     assert not (tmp_path / "runs").exists()
 
@@ -318,23 +320,25 @@ def test_the_runs_of_a_sweep_in_a_store_far_away(tmp_path, monkeypatch):
     fs = fsspec.filesystem("memory")
     fs.store.clear()
     monkeypatch.setattr(mirror_module, "SETTLE", 0.01)
-    real, calls = follow.followed, []
+    seen = []
 
-    def with_a_folder(folder, *rest):
-        (folder / "inner").mkdir(exist_ok=True)
-        calls.append((folder / "inner/file").exists())
-        (folder / "inner/file").write_text("a")
-        return real(folder, *rest)
+    class WithAFolder(listeners.Follow):
+        def run_started(self, session):
+            inner = session.folder / "inner"
+            inner.mkdir(exist_ok=True)
+            seen.append((inner / "file").exists())
+            (inner / "file").write_text("a")
+            super().run_started(session)
 
-    monkeypatch.setattr(follow, "followed", with_a_folder)
+    monkeypatch.setattr(listeners, "Follow", WithAFolder)
     plan = planned(tmp_path)[0]
-    (job,) = plan_jobs([plan], "memory://runs", ["tensorboard"])
+    (job,) = plan_jobs([plan], "memory://runs", listeners.references(["tensorboard"]))
     with monkeypatch.context() as dying:
         dying.setattr("wane.training.loop.save_checkpoint", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            carry_out(job.settings, job.place, loggers=job.loggers)
-    assert carry_out(job.settings, job.place, loggers=job.loggers) == Outcome("done")
-    assert calls == [False, True]
+            carry_out(job.settings, job.place, listeners=job.listeners)
+    assert carry_out(job.settings, job.place, listeners=job.listeners) == Outcome("done")
+    assert seen == [False, True]
     fs.get("/runs", str(tmp_path / "copy"), recursive=True)
     found = read_tensorboard(tmp_path / "copy" / plan.name)
     assert (

@@ -36,8 +36,8 @@ class Dark(Learner):
 class Heads(Learner):
     """A head that no row of the first task uses: its weights must stay as they are, decay or not."""
 
-    def __init__(self, model, num_classes):
-        super().__init__(model, num_classes)
+    def __init__(self, model, num_classes, options):
+        super().__init__(model, num_classes, options)
         self.late = nn.Linear(36, num_classes)
 
     def observe(self, batch):

@@ -63,11 +63,11 @@ pathlib.Path.open = open_slowly
 os.fsync, os.replace = slowly(os.fsync), slowly(os.replace)
 
 class Spoken(progress.Progress):
-    def start(self, *args, **kwargs):
-        super().start(*args, **kwargs)
+    def run_started(self, session):
+        super().run_started(session)
         print("begins", flush=True)
 
-run(CONFIG, sys.argv[1], dataset=tiny_dataset(), progress=Spoken("", epochs_per_task=8, quiet=True))
+run(CONFIG, sys.argv[1], dataset=tiny_dataset(), listeners=[Spoken(quiet=True)])
 """
 
 

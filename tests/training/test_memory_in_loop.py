@@ -164,5 +164,7 @@ def test_uniform_draws_follow_the_memory(tmp_path, batches):
 def test_a_method_without_memory_has_none(tmp_path):
     run(tiny_config(learner={"name": "finetune"}), tmp_path / "run", dataset=tiny_dataset())
     assert load_checkpoint(tmp_path / "run")["memory"] is None
-    assert set(pl.read_parquet(tmp_path / "run" / "history.parquet")["split"]) == {"test"}
+    assert set(pl.read_parquet(tmp_path / "run" / "history.parquet")["split"]) == {
+        f"{split}{setting}" for split in ("test", "future", "untrained") for setting in ("", "_task")
+    }
     assert not (tmp_path / "run" / "replay.parquet").exists()

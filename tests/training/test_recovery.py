@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 import torch
 from torch import nn
-from training.tiny_problem import BASE, dropout_net, results, stop, tiny_config, tiny_dataset
+from training.tiny_problem import BASE, Keeper, dropout_net, results, stop, tiny_config, tiny_dataset
 
-from wane.learners import ER, LEARNERS, Learner
+from wane.learners import ER, Learner
 from wane.runs.config import ConfigError, build_config
 from wane.runs.identity import fingerprint
 from wane.softmax.signals import SIGNALS
@@ -106,12 +106,11 @@ def by_hand(learner, dataset, c, *, seed, seen):
     return curve
 
 
-def test_what_is_recorded_is_the_recovery_of_the_final_model(tmp_path, monkeypatch):
-    kept, real = [], LEARNERS["er"]
-    monkeypatch.setitem(LEARNERS, "er", lambda *args: kept.append(real(*args)) or kept[-1])
+def test_what_is_recorded_is_the_recovery_of_the_final_model(tmp_path):
+    keeper = Keeper()
     dataset = tiny_dataset(noise=0.8)
     config = tiny_config(record={"recovery": RECOVERY}, seed=2, learner={"name": "er", "lr": 0.05})
-    run(config, tmp_path / "run", dataset=dataset)
+    run(config, tmp_path / "run", dataset=dataset, listeners=[keeper])
     frame = recorded(tmp_path / "run")
     history = pl.read_parquet(tmp_path / "run" / "history.parquet").filter(split="test", step=24)
     lost = history.filter(pl.col("class") < 2, pl.col("accuracy") <= 0.95)["class"].to_list()
@@ -121,7 +120,7 @@ def test_what_is_recorded_is_the_recovery_of_the_final_model(tmp_path, monkeypat
     for c in lost:
         mine = frame.filter(pl.col("class") == c)
         assert mine["k"].to_list() == [0, 1, 2, 3, 4]
-        expected = by_hand(kept[0], dataset, c, seed=2, seen=[0, 1, 2, 3])
+        expected = by_hand(keeper.learners[0], dataset, c, seed=2, seen=[0, 1, 2, 3])
         np.testing.assert_allclose(mine.select("recovered", "taken").to_numpy(), expected, atol=1e-9)
         before = history.filter(pl.col("class") == c).select(*SIGNALS).row(0)
         assert mine.select(*SIGNALS).unique().rows() == [before]

@@ -108,7 +108,8 @@ def test_what_was_being_compared_is_not_trivial(uninterrupted):
     found = uninterrupted("everything")
     assert found.keys() == {"history", "summary", "samples", "flow", "replay", "recovery"}
     frame = pl.read_parquet(found["history"])
-    assert set(frame["split"]) == {"test", "test_steps", "replay", "holdout"}
+    measured = {"test", "future", "untrained"}
+    assert set(frame["split"]) == {"test_steps", "replay", "holdout", *measured, *(f"{name}_task" for name in measured)}
     assert frame.filter(split="test")["step"].unique().to_list() == [4, 8, 12, 16, 20, 24]
     assert len({uninterrupted(name)["history"] for name in CASES}) == len(CASES)
     assert uninterrupted("plain")["summary"]["steps"] == STEPS
@@ -155,8 +156,8 @@ def test_the_step_evaluation_at_the_end_of_an_epoch_is_that_of_the_epoch(tmp_pat
 def test_with_progress_shown_the_history_is_the_same(terminal, tmp_path, uninterrupted):
     config, arguments, model = case("everything")
     with (tmp_path / "seen").open("w") as screen:
-        shown = Progress("a run", epochs_per_task=3, console=Console(file=screen, force_terminal=terminal, width=200))
-        run(config, tmp_path / "run", model=model(), progress=shown, **arguments)
+        shown = Progress("a run", console=Console(file=screen, force_terminal=terminal, width=200))
+        run(config, tmp_path / "run", model=model(), listeners=[shown], **arguments)
     go_on_and_compare("everything", tmp_path / "run", uninterrupted("everything"))
     text = (tmp_path / "seen").read_text()
     assert "images/s, accuracy" in text
@@ -165,8 +166,8 @@ def test_with_progress_shown_the_history_is_the_same(terminal, tmp_path, uninter
 
 
 class InterruptedProgress(Progress):
-    def epoch_done(self, task, epoch, history):
-        super().epoch_done(task, epoch, history)
+    def epoch_done(self, session, task, epoch):
+        super().epoch_done(session, task, epoch)
         if (task, epoch) == (1, 0):
             raise KeyboardInterrupt
 
@@ -175,10 +176,10 @@ class InterruptedProgress(Progress):
 def test_names_with_square_brackets_are_only_names(terminal, tmp_path):
     config, dataset = tiny_config(learner={"name": "finetune"}), tiny_dataset(class_names=["[/b]", "[red]", "[", "]"])
     with (tmp_path / "seen").open("w") as screen:
-        options = {"epochs_per_task": 3, "console": Console(file=screen, force_terminal=terminal, width=200)}
+        options = {"console": Console(file=screen, force_terminal=terminal, width=200)}
         with pytest.raises(KeyboardInterrupt):
-            run(config, tmp_path / "run", dataset=dataset, progress=InterruptedProgress("[/title]", **options))
-        run(config, tmp_path / "run", dataset=dataset, progress=Progress("[/title]", **options))
+            run(config, tmp_path / "run", dataset=dataset, listeners=[InterruptedProgress("[/title]", **options)])
+        run(config, tmp_path / "run", dataset=dataset, listeners=[Progress("[/title]", **options)])
     text = (tmp_path / "seen").read_text()
     assert "falling most: [/b]" in text or "falling most: [red]" in text
     assert "[/title]: going on after 4 of 6 epochs" in text

@@ -22,8 +22,8 @@ from wane.learners import LEARNERS
 from wane.measures.history import History
 from wane.runs.config import ConfigError, build_config
 from wane.runs.identity import fingerprint
+from wane.training import launch as devices
 from wane.training import loop
-from wane.training import team as devices
 from wane.training.checkpoint import load_checkpoint
 from wane.training.loop import DivergedError
 from wane.training.run import run
@@ -45,8 +45,14 @@ EQUAL = {
     "stored logits": {"learner": {"name": "dark", "batch_size": 8, "epochs": 2}},
     "an unused head": {"learner": {"name": "heads", "batch_size": 8, "momentum": 0.5, "weight_decay": 0.1}},
     "joint": {"learner": {"name": "joint"}},
-}
-SLOW = {"three", "stored logits", "an unused head", "joint"}
+    "parts": {  # a mean for the new rows and for each draw, shares uneven; in other processes by its reference
+        "learner": {"name": "learners.own_methods:DERpp", "batch_size": 7, "replay_size": 5, "epochs": 2,
+                    "options": {"alpha": 0.3}, "weights": {"signal": "ctl"}},
+    },
+    "a part for each task": {"learner": {"name": "learners.own_methods:ByTask", "batch_size": 7, "replay_size": 5}},
+    "task and memory": {"learner": {"name": "learners.own_methods:ICaRL", "epochs": 2, "batch_size": 7}},
+}  # fmt: skip
+SLOW = {"three", "stored logits", "an unused head", "joint", "a part for each task", "task and memory"}
 
 
 @pytest.fixture(autouse=True)
@@ -166,10 +172,18 @@ def test_a_learner_that_differs_between_processes_is_found_out(tmp_path):
 def test_what_cannot_be_is_said_at_once(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match="devices is 2, but device is cuda:1: set it to auto, cpu or cuda"):
         tiny_config(devices=2, device="cuda:1")
-    monkeypatch.setitem(LEARNERS, "inner", lambda model, n: METHODS["dark"](model, n))
+
+    class Inner(METHODS["dark"]):
+        """Not to be found by its name."""
+
+    monkeypatch.setitem(LEARNERS, "inner", Inner)
     config = tiny_config(devices=2, learner={"name": "inner"})
     with pytest.raises(ConfigError, match="cannot be sent to other processes"):
         run(config, tmp_path / "inner", dataset=tiny_dataset())
+    config = tiny_config(devices=2, learner={"name": "learners.own_methods:AGEM"})
+    sentence = "learner learners.own_methods:AGEM takes several gradients in a step: set devices to 1"
+    with pytest.raises(ConfigError, match=sentence):
+        run(config, tmp_path / "several", dataset=tiny_dataset())
     monkeypatch.setattr(devices.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match=r"devices = 2 needs the package lightning-fabric: pip install 'wane\[ddp\]'"):
         run(tiny_config(devices=2), tmp_path / "none", dataset=tiny_dataset())

@@ -10,7 +10,7 @@ from torch import nn
 
 from wane.runs.config import build_config
 from wane.streams import from_arrays, with_holdout
-from wane.training.progress import Progress
+from wane.training.events import Listener
 from wane.training.run import run
 
 BASE = {
@@ -65,19 +65,16 @@ class StoppedError(Exception):
     """The run is torn down from outside."""
 
 
-class Stopper(Progress):
+class Stopper(Listener):
     """Ends the run after so many epochs, or so many steps, of this sitting."""
 
     def __init__(self, *, epochs=None, steps=None):
-        super().__init__("stopper", epochs_per_task=3, quiet=True)
         self.left = {"epochs": epochs, "steps": steps}
 
-    def step_done(self, images):
-        super().step_done(images)
+    def step_done(self, session, rows):
         self._count("steps")
 
-    def epoch_done(self, task, epoch, history):
-        super().epoch_done(task, epoch, history)
+    def epoch_done(self, session, task, epoch):
         self._count("epochs")
 
     def _count(self, what):
@@ -87,10 +84,20 @@ class Stopper(Progress):
                 raise StoppedError
 
 
-def stop(config, folder, *, model=None, dataset=None, **when):
+class Keeper(Listener):
+    """Keeps the learners that runs made, in order."""
+
+    def __init__(self):
+        self.learners = []
+
+    def run_started(self, session):
+        self.learners.append(session.learner)
+
+
+def stop(config, folder, *, model=None, dataset=None, listeners=(), **when):
     """A sitting that is stopped; fails if it was not."""
     try:
-        run(config, folder, dataset=dataset, model=model, progress=Stopper(**when))
+        run(config, folder, dataset=dataset, model=model, listeners=[*listeners, Stopper(**when)])
     except StoppedError:
         return
     raise AssertionError("the run ended before it could be stopped")

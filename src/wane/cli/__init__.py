@@ -137,7 +137,7 @@ def compare(
 
 
 OTHERS: tuple[Callable[..., None], ...] = (
-    lab.run, sweep, lab.runs, lab.archive, lab.log, lab.recipes, lab.data,
+    lab.run, sweep, lab.runs, lab.archive, lab.log, lab.recipes, lab.methods, lab.data,
     views.report, views.figure, views.table, views.diagnostics, reproduce,
 )  # fmt: skip
 for command in OTHERS:

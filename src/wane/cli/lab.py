@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from wane.runs.config import Config
 
-__all__ = ["archive", "data", "log", "recipes", "run", "runs"]
+__all__ = ["archive", "data", "log", "methods", "recipes", "run", "runs"]
 
 Settings = Annotated[
     list[str] | None,
@@ -55,16 +55,17 @@ def run(
     config = load_recipe(recipe, scale=scale, settings=tuple(layers))
     folder = out or Path("runs") / file_name(f"{config.recipe}-seed{config.seed}")
 
+    from wane.cli.listeners import follow
     from wane.training.progress import Progress
     from wane.training.run import run as run_config
 
     config = complete(config)
     if not quiet and not (folder / CONFIG).exists():
         _say_what_it_takes(config)
+    listeners = [Progress(config.recipe, quiet=quiet), *(follow(name, folder) for name in dict.fromkeys(logger or ()))]
     try:
-        progress = Progress(config.recipe, epochs_per_task=config.learner.epochs, quiet=quiet)
         with redirect_stderr(io.StringIO()) if quiet else nullcontext():
-            summary = run_config(config, folder, progress=progress, loggers=logger or ())
+            summary = run_config(config, folder, listeners=listeners)
     except KeyboardInterrupt:
         typer.echo(f"wane: stopped; the same command goes on from the last whole epoch in {folder}", err=True)
         raise typer.Exit(130) from None
@@ -94,7 +95,7 @@ def runs(
             table.add_row(run.name, "", "", run.status.words(0))
             continue
         config, summary = run.config, run.summary
-        accuracy = summary["metrics"]["accuracy"] if summary else {}
+        accuracy = (summary.get("metrics") or summary["task_incremental"])["accuracy"] if summary else {}
         numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
         state = run.status.words(config.total_epochs)
         seconds = f"{summary['seconds']:.0f}" if summary else ""
@@ -124,6 +125,7 @@ def log(
     to: Annotated[list[str], typer.Option(metavar="NAME", help="tensorboard, wandb or mlflow; as often as needed.")],
 ) -> None:
     """Send runs that are done to a logger; what it has is not sent again."""
+    from wane.cli.listeners import draw_figures
     from wane.loggers.follow import send_run
     from wane.runs.folder import find_runs
     from wane.runs.lock import HeldError, held
@@ -135,7 +137,7 @@ def log(
         for name in to:
             try:
                 with held(run.path):
-                    where = send_run(run.path, name)
+                    where = send_run(run.path, name, draw_figures)
             except HeldError as error:
                 typer.echo(f"{run.path} is left out: {error}", err=True)
                 break
@@ -152,6 +154,21 @@ def recipes() -> None:
         wide = max(map(len, rows))
         for name, row in rows.items():
             typer.echo(f"  {name:{wide}}  {row['title']}")
+
+
+def methods() -> None:
+    """List the methods: the setting each works in, its options with their defaults, and where it comes from."""
+    from wane.learners.describe import describe_methods
+
+    for method in describe_methods():
+        where = "class- and task-incremental" if "class" in method.settings else "task-incremental only"
+        memory = "with a memory" if method.has_memory else "without memory"
+        typer.echo(f"{method.name}: {method.title} ({where}, {memory})")
+        if method.source:
+            typer.echo(f"  {method.source}")
+        for option in method.options:
+            typer.echo(f"  learner.options.{option.name} = {option.default}  {option.text}")
+    typer.echo("Your own: --set learner.name=package.module:Name")
 
 
 def data(
@@ -195,9 +212,9 @@ def summary_table(summary: dict[str, Any]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for name in ("signal", "average", "forgetting", "retention", "plasticity"):
         table.add_column(name, justify="left" if name == "signal" else "right")
-    for name, values in summary["metrics"].items():
-        shown = ("" if v is None else f"{v:.3f}" for v in values.values())
-        table.add_row(SIGNALS[name].title, *shown)
+    for name, values in (summary.get("metrics") or summary["task_incremental"]).items():
+        found = (values.get(column) for column in ("average", "forgetting", "retention", "plasticity"))
+        table.add_row(SIGNALS[name].title, *("" if v is None else f"{v:.3f}" for v in found))
     return table
 
 

@@ -101,11 +101,12 @@ def carry_out(
     planned: Iterable[Planned], out: Path | str, *, engine: str, options: Options, loggers: Sequence[str] = ()
 ) -> bool:
     """Do the runs of a sweep and say how they ended: whether all of them are done."""
+    from wane.cli.listeners import references
     from wane.runs.layout import LOG
     from wane.sweeps.execute import run_sweep
 
     try:
-        ended = run_sweep(planned, out, engine=engine, options=options, loggers=loggers)
+        ended = run_sweep(planned, out, engine=engine, options=options, listeners=references(loggers))
     except KeyboardInterrupt:
         typer.echo("wane: stopped; the same command goes on from the last whole epoch of every run", err=True)
         raise typer.Exit(130) from None

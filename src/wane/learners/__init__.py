@@ -1,11 +1,14 @@
-"""Methods: one file each, one screen each. The seam to the loop is `learner.py`."""
+"""Methods: one file each, one screen each, with their options beside them. The seam to the loop is `learner.py`."""
 
+from wane.learners.batch import Batch, Observed, Scene
 from wane.learners.er import ER
 from wane.learners.finetune import Finetune
 from wane.learners.joint import Joint
-from wane.learners.learner import Batch, Learner, Observed, Scene
-from wane.registry import Registry
+from wane.learners.learner import Learner, NoOptions
+from wane.learners.options import OptionError, build_learner, check_options
+from wane.learners.registry import LEARNERS, find_learner
 
-__all__ = ["ER", "LEARNERS", "Batch", "Finetune", "Joint", "Learner", "Observed", "Scene"]
-
-LEARNERS: Registry[type[Learner]] = Registry("learner", {"finetune": Finetune, "joint": Joint, "er": ER})
+__all__ = [
+    "ER", "LEARNERS", "Batch", "Finetune", "Joint", "Learner", "NoOptions", "Observed", "OptionError", "Scene",
+    "build_learner", "check_options", "find_learner",
+]  # fmt: skip

@@ -1,116 +1,96 @@
-"""The seam between the loop and a method: what a step sees, what a method gives back, and when it is asked.
+"""The seam between the loop and a method: what a method asks of the loop, and when it is called.
 
 The loop owns time, data, memory updates, evaluation, history and checkpoints. A learner owns what is learnt, and adds
-nothing to the loop: it overrides the hooks it needs, and is one row of `LEARNERS`.
+nothing to the loop: it sets the class attributes and overrides the hooks that it needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+from typing import Any, ClassVar, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wane.memory import Memory
-from wane.streams import Task
+from wane.learners.batch import Batch, Observed, Scene
 
-__all__ = ["Batch", "Learner", "Observed", "Scene"]
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The rows of one step: the new ones of the stream first, then those of each draw from the memory.
-
-    Attributes:
-        images: (B, C, H, W) float, augmented and normalised.
-        labels: (B,) classes.
-        tasks: (B,) the task that each row belongs to.
-        draw: (B,) 0 for a new row, k for a row of the k-th draw from the memory.
-        slots: (B,) where in the memory a row came from, -1 for a new row.
-        new: how many rows are new; the first `new` are.
-        extras: what was stored with a row, by name; zeros for a new row.
-        progress: how much of the task's training is done, from 0 to 1.
-    """
-
-    images: Tensor
-    labels: Tensor
-    tasks: Tensor
-    draw: Tensor
-    slots: Tensor
-    new: int
-    extras: dict[str, Tensor] = field(default_factory=dict)
-    progress: float = 0.0
-
-    @property
-    def replayed(self) -> Tensor:
-        """The mask that tells replayed rows from new ones."""
-        return self.draw > 0
+__all__ = ["Learner", "NoOptions"]
 
 
 @dataclass(frozen=True)
-class Observed:
-    """What a learner makes of a step. The loss stays a row's own until the loop has weighted it.
-
-    The loop minimises `(weights * losses).mean() + penalty`, all weights being 1 unless an intervention sets them.
-    """
-
-    losses: Tensor  # (B,)
-    logits: Tensor  # (B, classes), of the very forward pass that trains
-    penalty: Tensor | float = 0.0
-
-
-@dataclass(frozen=True)
-class Scene:
-    """Where in the stream a learner is when a task begins or ends.
-
-    Attributes:
-        task: the task.
-        step: how many steps of the optimiser were done before.
-        seen: all classes up to and including this task's.
-        memory: the replay memory, None for a learner without one.
-        batches: a pass over the task's own training rows, each once, in order and not augmented (for importance or
-            features at the end of a task). Each item is a `Batch` and the rows' raw uint8 images.
-        remembered: a pass over the rows in the memory at the time of the call, slot after slot and not augmented (for
-            class means, or to rewrite what is stored with a row).
-    """
-
-    task: Task
-    step: int
-    seen: tuple[int, ...]
-    memory: Memory | None
-    batches: Callable[[], Iterator[tuple[Batch, Tensor]]]
-    remembered: Callable[[], Iterator[Batch]]
+class NoOptions:
+    """For a method without hyper-parameters of its own."""
 
 
 class Learner(nn.Module):
     """A method: a model, and what to do with the rows of a step. Its state dict is all that a checkpoint keeps of it.
 
-    Class attributes say what the loop must provide:
-        draws: independent draws from the memory in each step; 0 for a method without memory.
-        rows: train on the rows of the current ``"task"``, or of all ``"seen"`` tasks.
+    Class attributes say what the method is, and what the loop must provide:
+        Options: a frozen dataclass of the method's hyper-parameters, each with a default and a docstring below it. They
+            are the settings `learner.options.NAME`, and `self.options` of an instance.
+        title: what to call the method; default: the name of the class.
+        source: the paper that it comes from.
+        draws: independent draws from the memory in each step; 0 for none.
+        replay: what a draw holds: ``"draw"`` rows chosen anew, as many as the config says, or the ``"whole"`` memory
+            (GEM).
+        first_replay: index of the first task in which rows are replayed.
+        rows: an epoch goes over the rows of the current ``"task"``, of all ``"seen"`` tasks, or of
+            ``"task_and_memory"`` as one data set (iCaRL): each row once, in random order; rows of the memory count as
+            replayed ones.
+        means: how row losses become one loss: ``"one"`` mean over all rows; a mean for the new rows plus one for each
+            ``"draw"``; or a mean for the new rows plus one for the replayed rows of each ``"task"``. See `Batch.parts`.
         policy: what the memory keeps, where the method itself says so (``"herding"``); None leaves it to the config.
+        needs_task: whether `predict` must be told the task of each row. Such a method is evaluated in the
+            task-incremental setting only.
+        answers_ahead: whether it can be asked about tasks that have not begun. If not (a column for each task, class
+            means), forward transfer is not measured.
     """
 
-    draws: int = 0
-    rows: Literal["task", "seen"] = "task"
-    policy: Literal["reservoir", "class_balanced", "herding"] | None = None
+    Options: ClassVar[type[Any]] = NoOptions
+    title: ClassVar[str] = ""
+    source: ClassVar[str] = ""
+    draws: ClassVar[int] = 0
+    replay: ClassVar[Literal["draw", "whole"]] = "draw"
+    first_replay: ClassVar[int] = 0
+    rows: ClassVar[Literal["task", "seen", "task_and_memory"]] = "task"
+    means: ClassVar[Literal["one", "draw", "task"]] = "one"
+    policy: ClassVar[Literal["reservoir", "class_balanced", "herding"] | None] = None
+    needs_task: ClassVar[bool] = False
+    answers_ahead: ClassVar[bool] = True
 
-    def __init__(self, model: nn.Module, num_classes: int) -> None:
+    def __init__(self, model: nn.Module, num_classes: int, options: Any = None) -> None:
         super().__init__()
         self.model = model
         self.num_classes = num_classes
+        self.options: Any = self.Options() if options is None else options
+
+    @classmethod
+    def has_memory(cls) -> bool:
+        """Whether the method replays."""
+        return cls.draws > 0 or cls.rows == "task_and_memory"
 
     def observe(self, batch: Batch) -> Observed:
-        """One forward pass over all rows, one cross-entropy over all rows and all logits. Most methods extend this."""
+        """One forward pass over all rows, one cross-entropy over all rows and all logits. Most methods extend this.
+
+        Batch norm then sees new and replayed rows together. For a pass of its own over each part, see `logits_by_part`.
+        """
         logits = self.model(batch.images)
         return Observed(F.cross_entropy(logits, batch.labels, reduction="none"), logits)
 
-    def predict(self, images: Tensor) -> Tensor:
+    def logits_by_part(self, batch: Batch) -> Tensor:
+        """The logits of all rows, from a separate forward pass over each part: batch norm never mixes them."""
+        # on several devices a process may have no row of a part
+        passes = [self.model(batch.images[rows]) for rows in batch.parts if rows.stop > rows.start]
+        return torch.cat(passes)
+
+    def predict(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
         """Logits for evaluation, in eval mode. iCaRL, say, answers by nearest mean here.
 
-        There are gradients only where `record.recovery` fine-tunes a copy.
+        Override it as `predict(self, images)`, or, with `needs_task`, as `predict(self, images, tasks)`: `tasks` (N,)
+        is then the task of each row. There are gradients only where `record.recovery` fine-tunes a copy.
         """
         logits: Tensor = self.model(images)
         return logits
@@ -124,6 +104,14 @@ class Learner(nn.Module):
 
     def end_task(self, scene: Scene) -> None:
         """After the last epoch, in eval mode, before the task's last evaluation: importance, exemplars, means."""
+
+    def backward(self, parts: list[Tensor], penalty: Tensor | float, batch: Batch) -> None:
+        """Leave a gradient in every parameter: by default that of the sum of all parts and the penalty.
+
+        `parts` holds the (weighted) mean loss of each of `batch.parts`. GEM and A-GEM take the gradient of each part by
+        `torch.autograd.grad`, and combine them. A method that overrides this trains on one device only.
+        """
+        torch.autograd.backward(reduce(add, parts) + penalty)
 
     def after_backward(self, batch: Batch) -> None:
         """Between backward and step: project or mask gradients."""

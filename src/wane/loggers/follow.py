@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wane.files import replace_file
 from wane.loggers import Logger, LoggerError, load_logger
@@ -21,12 +21,16 @@ from wane.loggers.series import series_of, summary_values
 from wane.runs.folder import RunFolder
 from wane.runs.layout import logged
 from wane.runs.store import cells
+from wane.training.events import Listener
 
 if TYPE_CHECKING:
     from wane.measures.history import History
-    from wane.training.progress import Progress
+    from wane.training.session import Session
 
-__all__ = ["followed", "send_run"]
+__all__ = ["Figures", "Follow", "send_run"]
+
+#: Draws the figures of a run folder into a scratch folder.
+Figures = Callable[[Path, Path], dict[str, Path]]
 
 
 class Sent(NamedTuple):
@@ -111,78 +115,76 @@ class Follower:
                               f"run is done, `{command}` sends what is missing") from error  # fmt: skip
 
 
-@contextmanager
-def followed(folder: Path, loggers: Sequence[str], class_names: Sequence[str], progress: Progress) -> Iterator[None]:
-    """While inside, every epoch is sent to the loggers; at the end, if it is a good one, the summary and the figures.
+class Follow(Listener):
+    """Sends every epoch of a run to a logger and, once the run is done, its summary and figures.
 
     A logger that fails is warned of once, left alone until the end, and then tried once more.
+
+    Args:
+        name: of the logger.
+        folder: the run folder.
+        figures: draws the figures of a finished run into an empty folder: PNG files by name. None for none.
     """
-    failed: set[str] = set()
-    followers = [Follower(name, folder, class_names) for name in dict.fromkeys(loggers)]
+
+    hears_of_done_runs = True
+
+    def __init__(self, name: str, folder: Path, figures: Figures | None = None) -> None:
+        load_logger(name)  # what is missing is said before anything is begun
+        self.name, self.folder, self.figures = name, Path(folder), figures
+        self.follower: Follower | None = None
+        self.failed = False
+
+    def run_started(self, session: Session) -> None:
+        """Open the logger, and say where to look."""
+        self.follower = Follower(self.name, self.folder, session.stream.group_names)
+        with self._forgiven():
+            session.events.say(f"{self.name}: {self.follower.open().where}")
+
+    def epoch_done(self, session: Session, task: int, epoch: int) -> None:
+        """Send what was measured."""
+        if self.follower is not None and not self.failed:
+            with self._forgiven():
+                self.follower.catch_up(session.state.history)
+
+    def run_ended(self, folder: Path, summary: dict[str, Any] | None) -> None:
+        """Send the rest of a run that is done; close the logger."""
+        if summary is not None and self.follower is None:  # it was done before
+            send_run(self.folder, self.name, self.figures)
+            return
+        if self.follower is None:
+            return
+        if summary is not None:
+            with self._forgiven(), drawn(self.folder, self.figures) as figures:
+                self.follower.finish(figures)
+        with self._forgiven():
+            self.follower.close()
 
     @contextmanager
-    def forgiven(follower: Follower) -> Iterator[None]:
+    def _forgiven(self) -> Iterator[None]:
         try:
             yield
         except LoggerError as error:
-            if follower.name not in failed:
+            if not self.failed:
                 warnings.warn(f"{error}; the run goes on without it", stacklevel=2)
-            failed.add(follower.name)
-
-    def after_epoch(history: History) -> None:
-        for follower in followers:
-            if follower.name not in failed:
-                with forgiven(follower):
-                    follower.catch_up(history)
-
-    for follower in followers:
-        with forgiven(follower):
-            progress.say(f"{follower.name}: {follower.open().where}")
-    progress.after_epoch.insert(0, after_epoch)  # before the folder is copied to a store far away
-    try:
-        yield
-        if followers:
-            with drawn_figures(folder) as figures:
-                for follower in followers:
-                    with forgiven(follower):
-                        follower.finish(figures)
-    finally:
-        progress.after_epoch.remove(after_epoch)
-        for follower in followers:
-            with forgiven(follower):
-                follower.close()
+            self.failed = True
 
 
-def send_run(folder: Path, name: str) -> str | None:
+def send_run(folder: Path, name: str, figures: Figures | None = None) -> str | None:
     """Send a run that is done to a logger, as far as it lacks it; returns where to look, None if it lacked nothing."""
     follower = Follower(name, folder, RunFolder(folder).class_names)
     if follower.sent.done:
         return None
     where = follower.open().where
     try:
-        with drawn_figures(folder) as figures:
-            follower.finish(figures)
+        with drawn(folder, figures) as files:
+            follower.finish(files)
     finally:
         follower.close()
     return where
 
 
 @contextmanager
-def drawn_figures(folder: Path) -> Iterator[dict[str, Path]]:
-    """The figures that can be drawn of one run, as PNG files."""
-    # The only place where the lab looks at views: a logger wants the pictures, too.
-    from wane.views.figures import FIGURES, draw_figure, save_figure
-
-    figures: dict[str, Path] = {}
+def drawn(folder: Path, figures: Figures | None) -> Iterator[dict[str, Path]]:
+    """The figures of a run as files that last as long as the context."""
     with tempfile.TemporaryDirectory(prefix="wane-") as scratch:
-        for name in FIGURES:
-            path = Path(scratch) / f"{name}.png"
-            try:
-                save_figure(draw_figure(name, [RunFolder(folder)], width="page"), path)
-            except ValueError:
-                continue  # it is one of many runs, or of what this run did not record
-            except Exception as error:
-                warnings.warn(f"figure {name} of {folder} is left out ({type(error).__name__}: {error})", stacklevel=2)
-                continue
-            figures[name] = path
-        yield figures
+        yield {} if figures is None else figures(folder, Path(scratch))

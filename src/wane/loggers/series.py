@@ -43,7 +43,7 @@ def series_of(
             found[f"{overview}/task_{task + 1}"] = float(np.average(column[own], weights=evaluation.n[own]))
         for label, value in zip(labels, column, strict=True):
             found[f"{evaluation.split}_{signal}/{label}"] = float(value)
-    return found
+    return {name: value for name, value in found.items() if value == value}  # a class alone in its task has no signals
 
 
 def summary_values(summary: dict[str, Any]) -> dict[str, float]:
@@ -53,8 +53,9 @@ def summary_values(summary: dict[str, Any]) -> dict[str, float]:
     {'summary/cm/average': 0.5, 'summary/steps': 24.0, 'summary/seconds': 1.5}
     """
     metrics = {
-        f"summary/{signal}/{name}": float(value)
-        for signal, values in summary["metrics"].items()
+        f"{section}/{signal}/{name}": float(value)
+        for section, key in (("summary", "metrics"), ("summary_task", "task_incremental"))
+        for signal, values in (summary.get(key) or {}).items()
         for name, value in values.items()
         if value is not None
     }

@@ -14,7 +14,6 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from wane.loggers import load_logger
 from wane.runs.config import ConfigError, to_toml
 from wane.runs.store import Status, absolute, statuses, write_config
 from wane.sweeps.engines import Job, Options, Outcome, load_engine
@@ -32,18 +31,17 @@ def run_sweep(
     engine: str = "local",
     options: Options | None = None,
     console: Console | None = None,
-    loggers: Sequence[str] = (),
+    listeners: Sequence[str] = (),
 ) -> dict[str, Outcome]:
     """Run what is missing below `root`, a folder or URL; returns how each run ended, done before or now.
 
     A run that fails does not stop the rest. A run that another process runs is waited for, and taken over if that
-    process dies. Stopped at any moment, the same call goes on. `loggers` show the runs as they go.
+    process dies. Stopped at any moment, the same call goes on. `listeners` are references
+    to functions of the run folder, such as ``"wane.cli.listeners:tensorboard"``.
     """
     options = options or Options()
     run_all = load_engine(engine)
-    for name in loggers:
-        load_logger(name)  # what is missing is said once, not by every run
-    jobs = plan_jobs(planned, root, loggers)
+    jobs = plan_jobs(planned, root, listeners)
     for job in jobs:
         write_config(job.place, to_toml_of(job))
     ended: dict[str, Outcome] = {}
@@ -70,7 +68,7 @@ def run_sweep(
                 time.sleep(POLL)
 
 
-def plan_jobs(planned: Iterable[Planned], root: str | Path, loggers: Sequence[str] = ()) -> list[Job]:
+def plan_jobs(planned: Iterable[Planned], root: str | Path, listeners: Sequence[str] = ()) -> list[Job]:
     """The jobs of a sweep below `root`."""
     base = absolute(root)
     return [
@@ -79,7 +77,7 @@ def plan_jobs(planned: Iterable[Planned], root: str | Path, loggers: Sequence[st
             run.config.model_dump(mode="json", exclude_none=True),
             f"{base}/{run.name}",
             run.config.total_epochs,
-            tuple(loggers),
+            tuple(listeners),
         )
         for run in planned
     ]

@@ -1,110 +1,111 @@
-"""One step of training, without the learning: the rows it sees, what the memory keeps of them, what is measured."""
+"""The rows of a step, new and replayed, and the passes that a learner may ask for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from wane.learners import Batch, Observed
-from wane.memory import Memory, class_uniform
-from wane.runs.config import Config
-from wane.softmax.signals import Signals, signals
-from wane.streams import ClassIncremental, Task, crop_and_flip, eval_batch, normalise
-from wane.training.state import State
+from wane.learners import Batch, Observed, Scene
+from wane.streams import Task, crop_and_flip, eval_batch, normalise
+from wane.training.draws import Draw
+from wane.training.session import Session
 
-__all__ = [
-    "competing_classes",
-    "draw_probabilities",
-    "drawable",
-    "make_batch",
-    "memory_batches",
-    "remember",
-    "score_rows",
-    "split_rows",
-    "task_batches",
-    "weighted_mean",
-]
+__all__ = ["epoch_rows", "make_batch", "make_scene", "memory_batches", "remember", "split_rows", "task_batches"]
 
 
-def split_rows(state: State, order: Tensor, size: int) -> list[Tensor]:
-    """The new rows of each step of an epoch.
+def epoch_rows(session: Session, task: Task, draw: Draw) -> Tensor:
+    """The rows of an epoch in random order. A negative number -s - 1 stands for slot s of the memory."""
+    learner, memory = session.learner, session.memory
+    rows = task.train
+    if learner.rows == "seen":
+        rows = torch.cat([session.stream[k].train for k in range(task.index + 1)])
+    elif learner.rows == "task_and_memory" and memory is not None and task.index >= learner.first_replay:
+        rows = torch.cat([rows, -draw.exemplars(memory, session.state.generators["draw"]) - 1])
+    return rows[torch.randperm(len(rows), generator=session.state.generators["order"]).to(session.device)]
 
-    A last row that would be alone, as no replayed ones join it, goes with the step before if there is batch
-    normalisation: a single row may have no variance.
+
+def split_rows(session: Session, task: Task, order: Tensor) -> list[Tensor]:
+    """The rows of each step of an epoch, without those of the draws.
+
+    With batch normalisation, a last row that would be alone in its step joins the step before: a single row may have
+    no variance.
     """
+    learner, size = session.learner, session.config.learner.batch_size
     parts = list(torch.split(order, size))
-    alone = len(parts[-1]) == 1 and state.memory is None and 1 < size < len(order)
-    if alone and any(isinstance(module, _BatchNorm) for module in state.learner.modules()):
+    joined = learner.draws > 0 and task.index >= learner.first_replay
+    alone = len(parts[-1]) == 1 and not joined and 1 < size < len(order)
+    if alone and any(isinstance(module, _BatchNorm) for module in learner.modules()):
         parts[-2:] = [torch.cat(parts[-2:])]
     return parts
 
 
 def make_batch(
-    state: State, config: Config, stream: ClassIncremental, rows: Tensor, probabilities: Tensor | None, done: float
+    session: Session, task: Task, rows: Tensor, draw: Draw, *, progress: float, epoch_progress: float
 ) -> tuple[Batch, Tensor]:
     """The rows of a step, new and replayed, augmented as one; and the new rows' raw images, for the memory."""
-    dataset, memory, draws = stream.dataset, state.memory, state.learner.draws
-    new, labels = dataset.train.images.index_select(0, rows), dataset.train.labels[rows]
-    images, ys, tasks = [new], [labels], [stream.tasks_of("train")[rows]]
-    draw, slots, extras = [torch.zeros_like(labels)], [torch.full_like(labels, -1)], {}
+    config, state, dataset, learner = session.config, session.state, session.dataset, session.learner
+    memory, drawn = session.memory, [rows.new_empty(0)]
+    if learner.rows == "task_and_memory":
+        drawn, rows = [-rows[rows < 0] - 1], rows[rows >= 0]
+    elif memory is not None and task.index >= learner.first_replay:
+        drawn = [draw.slots(memory, state.generators["draw"]) for _ in range(learner.draws)]
+    slots, new = torch.cat(drawn) if drawn else rows.new_empty(0), dataset.train.images.index_select(0, rows)
+    which = torch.cat([torch.full_like(some, k + 1) for k, some in enumerate(drawn)]) if drawn else slots
+    if learner.means == "task" and memory is not None:
+        by_task = memory.tasks[slots].argsort(stable=True)
+        slots, which = slots[by_task], which[by_task]
+
+    labels, tasks = dataset.train.labels[rows], session.stream.tasks_of("train")[rows]
+    images, ys, ts, extras = [new], [labels], [tasks], {}
     if memory is not None:
-        extras = {name: [column.new_zeros(len(rows), *column.shape[1:])] for name, column in memory.extras.items()}
-        among = drawable(memory, config, state.position.task)
-        for k in range(draws):
-            generator = state.generators["draw"]
-            drawn = memory.draw(
-                config.learner.replay_size, generator=generator, class_probabilities=probabilities, among=among
-            )
-            images.append(memory.images.index_select(0, drawn))
-            ys.append(memory.labels[drawn])
-            tasks.append(memory.tasks[drawn])
-            draw.append(torch.full_like(drawn, k + 1))
-            slots.append(drawn)
-            for name, column in memory.extras.items():
-                extras[name].append(column[drawn])
+        images.append(memory.images.index_select(0, slots))
+        ys.append(memory.labels[slots])
+        ts.append(memory.tasks[slots])
+        extras = {
+            name: torch.cat([column.new_zeros(len(rows), *column.shape[1:]), column[slots]])
+            for name, column in memory.extras.items()
+        }
     moved = crop_and_flip(torch.cat(images), config.data.padding, config.data.flip, state.generators["augment"])
     batch = Batch(
         images=normalise(moved, dataset.mean, dataset.std, channels_last=state.channels_last),
         labels=torch.cat(ys),
-        tasks=torch.cat(tasks),
-        draw=torch.cat(draw),
-        slots=torch.cat(slots),
+        tasks=torch.cat(ts),
+        draw=torch.cat([torch.zeros_like(rows), which]),
+        slots=torch.cat([torch.full_like(rows, -1), slots]),
         new=len(rows),
-        extras={name: torch.cat(parts) for name, parts in extras.items()},
-        progress=done,
+        extras=extras,
+        progress=progress,
+        epoch_progress=epoch_progress,
+        parts=_parts(learner.means, len(rows), which, ts[-1][-len(slots) :] if len(slots) else slots),
     )
     return batch, new
 
 
-def drawable(memory: Memory, config: Config, task: int) -> Tensor | None:
-    """The slots that a uniform draw is confined to: those of past tasks if the config says so; None is all."""
-    if config.learner.trend is not None or (config.memory.draw, config.memory.scope) != ("uniform", "past"):
-        return None  # a draw by class has its scope in the probabilities
-    past = memory.tasks[: len(memory)] < task
-    return past if bool(past.any()) else None  # where there is no past, all slots compete
+def _parts(means: str, new: int, which: Tensor, tasks: Tensor) -> tuple[slice, ...]:
+    """Where each mean is taken.
+
+    >>> _parts("draw", 4, torch.tensor([1, 1, 2, 2]), torch.tensor([0, 1, 0, 0]))
+    (slice(0, 4, None), slice(4, 6, None), slice(6, 8, None))
+    >>> _parts("task", 4, torch.tensor([1, 1, 1]), torch.tensor([0, 2, 2]))
+    (slice(0, 4, None), slice(4, 5, None), slice(5, 7, None))
+    >>> _parts("one", 4, torch.tensor([1, 1, 1]), torch.tensor([0, 2, 2]))
+    (slice(0, 7, None),)
+    """
+    if means == "one":
+        return (slice(0, new + len(which)),)
+    counts = torch.unique_consecutive(which if means == "draw" else tasks, return_counts=True)[1].tolist()
+    edges = accumulate([0, *(count for count in (new, *counts) if count)])
+    return tuple(slice(start, stop) for start, stop in pairwise(edges))
 
 
-def draw_probabilities(memory: Memory | None, config: Config, task: Task, trend: Tensor | None) -> Tensor | None:
-    """Class probabilities of the draw: those of the trend where there is one; None is uniform over slots."""
-    by_class = config.memory.draw == "class_uniform" or config.learner.trend is not None
-    scope = config.memory.scope if config.learner.trend is None else config.learner.trend.scope
-    if memory is None or not by_class or len(memory) == 0:
-        return None
-    if trend is not None and bool(trend[memory.labels[: len(memory)].cpu()].any()):
-        return trend
-    wanted = class_uniform(memory.class_counts()).cpu()
-    past = wanted.clone()
-    past[list(task.classes)] = 0
-    # where there is no past, in the first task or in a memory that has lost it, all classes compete
-    return past if scope == "past" and past.any() else wanted
-
-
-def remember(state: State, task: Task, batch: Batch, images: Tensor, observed: Observed) -> None:
+def remember(session: Session, task: Task, batch: Batch, images: Tensor, observed: Observed) -> None:
     """Offer the new rows of a step, as they are in the data set, to the memory."""
-    if state.memory is None:
+    state = session.state
+    if state.memory is None or batch.new == 0:
         return
     extras = {name: value[: batch.new] for name, value in state.learner.extras_of(batch, observed).items()}
     state.memory.offer(
@@ -117,48 +118,38 @@ def remember(state: State, task: Task, batch: Batch, images: Tensor, observed: O
     )
 
 
-def score_rows(batch: Batch, observed: Observed, classes: range | list[int] | None, *, start: int) -> Signals:
-    """The signals of the rows from `start` on, from the logits that the step had anyway."""
-    logits, labels = observed.logits.detach()[start:].float(), batch.labels[start:]
-    return signals(logits, labels, classes=classes, validate=False)
+def make_scene(session: Session, task: Task) -> Scene:
+    """What a learner is told when a task begins or ends."""
+    return Scene(
+        task=task,
+        step=session.state.position.step,
+        seen=session.stream.seen(task.index),
+        memory=session.memory,
+        batches=lambda: task_batches(session, task),
+        remembered=lambda: memory_batches(session),
+    )
 
 
-def weighted_mean(losses: Tensor, weights: Tensor | None) -> Tensor:
-    """The mean loss; weights are those of the last rows, the rows before them count 1."""
-    if weights is None or len(weights) == 0:
-        return losses.mean()
-    rest = losses.new_ones(len(losses) - len(weights))
-    return (losses * torch.cat([rest, weights])).mean()
-
-
-def task_batches(state: State, config: Config, stream: ClassIncremental, task: Task) -> Iterator[tuple[Batch, Tensor]]:
+def task_batches(session: Session, task: Task) -> Iterator[tuple[Batch, Tensor]]:
     """A pass over the task's own rows, in order and not augmented."""
-    dataset = stream.dataset
-    for rows in torch.split(task.train, config.learner.batch_size):
-        labels = dataset.train.labels[rows]
+    data, layout = session.dataset, session.state.channels_last
+    for rows in torch.split(task.train, session.config.learner.batch_size):
+        labels = data.train.labels[rows]
         none = torch.zeros_like(labels)
-        images = eval_batch(dataset.train.images, rows, dataset.mean, dataset.std, channels_last=state.channels_last)
+        images = eval_batch(data.train.images, rows, data.mean, data.std, channels_last=layout)
         yield (
             Batch(images, labels, torch.full_like(labels, task.index), none, none - 1, new=len(rows)),
-            dataset.train.images.index_select(0, rows),
+            data.train.images.index_select(0, rows),
         )
 
 
-def memory_batches(state: State, config: Config, stream: ClassIncremental) -> Iterator[Batch]:
+def memory_batches(session: Session) -> Iterator[Batch]:
     """A pass over the rows in the memory, slot after slot and not augmented."""
-    memory, dataset = state.memory, stream.dataset
+    memory, data, layout = session.memory, session.dataset, session.state.channels_last
     if memory is None:
         return
-    for slots in torch.split(torch.arange(len(memory), device=memory.device), config.learner.batch_size):
+    for slots in torch.split(torch.arange(len(memory), device=memory.device), session.config.learner.batch_size):
         labels = memory.labels[slots]
-        images = eval_batch(memory.images, slots, dataset.mean, dataset.std, channels_last=state.channels_last)
+        images = eval_batch(memory.images, slots, data.mean, data.std, channels_last=layout)
         extras = {name: column[slots] for name, column in memory.extras.items()}
         yield Batch(images, labels, memory.tasks[slots], torch.ones_like(labels), slots, new=0, extras=extras)
-
-
-def competing_classes(config: Config, stream: ClassIncremental, task: Task) -> range | list[int] | None:
-    """The classes in the softmax of the signals; None for the whole head. A range is read in place."""
-    if config.record.classes == "all":
-        return None
-    seen = sorted(stream.seen(task.index))
-    return range(len(seen)) if seen == list(range(len(seen))) else seen

@@ -2,14 +2,17 @@
 
 A step in numbers: B rows, W processes. Each process passes its own rows through the network and tells the others
 their losses and logits, so that every one of them has all B and makes the same of them: signals, weights, memory. It
-then goes backward from the mean over all B rows, in which only its own rows have a gradient. DDP averages these
-gradients; times W that is their sum, the gradient of the mean, however uneven the shares are.
+then goes backward from the mean over all B rows (or from the sum of the means of all parts), in which only its own rows
+have a gradient. DDP averages these gradients; times W that is their sum, the gradient of that mean, however uneven the
+shares are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -123,9 +126,9 @@ class Several:
 
         def observe(batch: Batch) -> Observed:
             mine = self._rows_of(batch)
-            at = torch.cat([torch.arange(s.start, s.stop) for s in mine]).to(batch.labels.device)
+            at = torch.cat([torch.arange(s.start, s.stop) for part in mine for s in part]).to(batch.labels.device)
             # without rows a network may break: then it sees the first one, and nothing is made of that
-            losses, logits, penalty = module(_picked(batch, mine if len(at) else [slice(0, 1)]))
+            losses, logits, penalty = module(_picked(batch, mine if len(at) else [[slice(0, 1)]]))
             losses, logits = losses[: len(at)], logits[: len(at)]
             if losses.requires_grad:
                 losses.register_hook(lambda gradient: gradient * self.size)
@@ -177,27 +180,37 @@ class Several:
         for tensor in sums:
             distributed.all_reduce(tensor)
 
-    def _rows_of(self, batch: Batch) -> list[slice]:
-        """Where in the batch the rows of this process are: a share of the new ones, and of each draw."""
-        lengths = torch.bincount(batch.draw).tolist()
-        starts = np.cumsum([0, *lengths[:-1]]).tolist()
-        spans = [span(length, self.rank, self.size) for length in lengths]
-        return [slice(start + s.start, start + s.stop) for start, s in zip(starts, spans, strict=True)]
+    def _rows_of(self, batch: Batch) -> list[list[slice]]:
+        """Where in the batch the rows of this process are, part by part: a share of each draw within each part."""
+        return [[self._share(draw) for draw in _draws_within(batch, part)] for part in batch.parts]
+
+    def _share(self, rows: slice) -> slice:
+        mine = span(rows.stop - rows.start, self.rank, self.size)
+        return slice(rows.start + mine.start, rows.start + mine.stop)
 
 
-def _picked(batch: Batch, spans: list[slice]) -> Batch:
-    """These rows of a batch, of which the first span is new. By slices, which keep the memory format of images."""
+def _draws_within(batch: Batch, part: slice) -> list[slice]:
+    """The rows of a part as one slice for the new rows and one for each draw."""
+    counts = torch.unique_consecutive(batch.draw[part], return_counts=True)[1].tolist()
+    return [slice(start, stop) for start, stop in pairwise(accumulate([part.start, *counts]))]
+
+
+def _picked(batch: Batch, parts: list[list[slice]]) -> Batch:
+    """These rows of a batch, with the same parts. By slices, which keep the memory format of images."""
+    spans = [rows for part in parts for rows in part]
+    lengths = [sum(rows.stop - rows.start for rows in part) for part in parts]
 
     def pick(column: Tensor) -> Tensor:
-        return torch.cat([column[s] for s in spans])
+        return torch.cat([column[rows] for rows in spans])
 
-    return Batch(
+    return replace(
+        batch,
         images=pick(batch.images),
         labels=pick(batch.labels),
         tasks=pick(batch.tasks),
         draw=pick(batch.draw),
         slots=pick(batch.slots),
-        new=spans[0].stop - spans[0].start,
+        new=sum(max(0, min(rows.stop, batch.new) - rows.start) for rows in spans),
         extras={name: pick(column) for name, column in batch.extras.items()},
-        progress=batch.progress,
+        parts=tuple(slice(start, stop) for start, stop in pairwise(accumulate([0, *lengths]))),
     )

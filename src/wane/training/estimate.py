@@ -98,12 +98,12 @@ def estimate(config: Config, *, extent: Extent | None = None) -> Estimate:
 
 def extent_of(config: Config) -> Extent:
     """The size of a run's data set; of one that may have to be fetched, as it is published."""
-    from wane.streams import DATASETS
+    from wane.streams import DATASETS, Source
     from wane.training.run import load_data
 
     data = config.data
-    if data.name in ROWS:
-        row = DATASETS[data.name]
+    row = DATASETS.get(data.name)
+    if data.name in ROWS and isinstance(row, Source):
         train, test = ROWS[data.name]
         train = min(train, (data.per_class or train) * row.classes) - data.holdout * row.classes
         shape = (row.size[0], data.resolution, data.resolution) if data.resolution else row.size

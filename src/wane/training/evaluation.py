@@ -1,4 +1,4 @@
-"""One pass over the test rows of all seen classes: means per class, and, where asked, every sample and the flow."""
+"""One pass over test rows: means per class in both settings, and, where asked, every sample and the flow."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from wane.learners import Learner
-from wane.measures.group_metrics import ClassMetrics
-from wane.runs.config import Config
+from wane.measures.group_metrics import GroupMetrics
 from wane.runs.layout import FLOW, RECOVERY, SAMPLES
 from wane.runs.writing import add_rows, write_atomically
 from wane.softmax.signals import SIGNALS, signals
-from wane.streams import ClassIncremental, Dataset, Split, Task, eval_batch
-from wane.training.batches import competing_classes
+from wane.streams import Split, Task, eval_batch
+from wane.training.groups import count, new_metrics, score_within
 from wane.training.recovery import record_recovery
-from wane.training.state import State
-from wane.training.team import ALONE, Team
+from wane.training.session import Session, answers
 
 __all__ = ["Evaluated", "evaluate", "record_epoch", "record_split", "write_flow", "write_samples"]
 
@@ -28,94 +26,130 @@ __all__ = ["Evaluated", "evaluate", "record_epoch", "record_split", "write_flow"
 BATCH = {"cpu": 128}
 #: Batches whose logits are scored together: the signals are many small operations, dear on 128 rows and free on 2,048.
 TOGETHER = 16
+#: Splits that are recorded in both settings; the task-incremental one has `_task` behind its name.
+IN_BOTH_SETTINGS = ("test", "future", "untrained")
 
 
 @dataclass
 class Evaluated:
     """What one pass gave."""
 
-    metrics: ClassMetrics
+    metrics: GroupMetrics | None  # class-incremental; None for a learner that must be told the task
+    within: GroupMetrics | None  # task-incremental: each row among the classes of its own task; None if not asked for
     samples: dict[str, np.ndarray[Any, Any]] | None
 
+    @property
+    def leading(self) -> GroupMetrics:
+        """Those of the setting that the learner works in."""
+        leading = self.within if self.metrics is None else self.metrics
+        assert leading is not None
+        return leading
 
-def record_epoch(
-    state: State,
-    config: Config,
-    stream: ClassIncremental,
-    task: Task,
-    replayed: ClassMetrics,
-    folder: Path,
-    *,
-    last: bool,
-    team: Team = ALONE,
-) -> None:
+
+def record_epoch(session: Session, task: Task, replayed: GroupMetrics, *, last: bool) -> None:
     """At the end of an epoch: evaluate all seen classes, and write down what was asked for."""
+    config, state, folder, first = session.config, session.state, session.folder, session.team.is_first
     step, wanted = state.position.step, config.record.samples
     number = task.index * config.learner.epochs + state.position.epoch + 1
     samples = last if wanted == "tasks" else wanted != "never" and number in wanted
     if replayed.update_called:
         state.history.record(replayed, step=step, task=task.index, split="replay")
-    if stream.dataset.holdout is not None:
-        record_split(state, config, stream, task, "holdout", team=team)
+    if session.dataset.holdout is not None:
+        record_split(session, task, "holdout")
     flow = last and config.record.flow
-    evaluated = record_split(state, config, stream, task, "test", samples=samples, flow=flow, team=team)
-    if evaluated.samples is not None and team.is_first:
-        write_samples(folder / SAMPLES, evaluated.samples, step=step, task=task.index)
-    if flow and team.is_first:
-        write_flow(folder / FLOW, evaluated.metrics.compute()["flow"], step=step, task=task.index)
-    if last and config.record.recovery is not None and team.is_first:
-        add_rows(folder / RECOVERY, record_recovery(state, config, stream, task), step=step)
+    evaluated = record_split(session, task, "test", samples=samples, flow=flow)
+    if last and session.learner.answers_ahead and task.index + 1 < len(session.stream):
+        record_split(session, task, "future")
+    if evaluated.samples is not None and first:
+        path = folder / SAMPLES
+        write_samples(path, evaluated.samples, step=step, task=task.index, split=session.split)
+    if flow and first:
+        write_flow(folder / FLOW, evaluated.leading.compute()["flow"], step=step, task=task.index)
+    if last and config.record.recovery is not None and first:
+        add_rows(folder / RECOVERY, record_recovery(session, task), step=step)
 
 
-def record_split(
-    state: State, config: Config, stream: ClassIncremental, task: Task, split: str, *, samples: bool = False,
-    flow: bool = False, team: Team = ALONE,
-) -> Evaluated:  # fmt: skip
-    """One evaluation of all seen classes on a split, into the history."""
-    data = stream.dataset.holdout if split == "holdout" else stream.dataset.test
+def record_split(session: Session, task: Task, split: str, *, samples: bool = False, flow: bool = False) -> Evaluated:
+    """One evaluation into the history.
+
+    Args:
+        session: the run.
+        task: the task that is being learnt.
+        split: ``"test"``, ``"test_steps"`` and ``"holdout"`` are of all tasks so far, ``"future"`` is of the test rows
+            of the others, ``"untrained"`` of all test rows.
+        samples: keep every row's signals.
+        flow: keep the mean softmax of every class.
+    """
+    data = session.dataset.holdout if split == "holdout" else session.dataset.test
     assert data is not None
-    rows = (stream.class_to_task[data.labels] <= task.index).nonzero()[:, 0]
+    tasks = session.stream.tasks_of("holdout" if split == "holdout" else "test")
+    ahead = split in ("future", "untrained")
+    asked = tasks > task.index if split == "future" else tasks <= (len(session.stream) if ahead else task.index)
+    both = split in IN_BOTH_SETTINGS
     evaluated = evaluate(
-        state.learner, stream.dataset, data, rows, classes=competing_classes(config, stream, task),
-        channels_last=state.channels_last, flow=flow, samples=samples, precision=config.precision,
-        team=team,
+        session, data, asked.nonzero()[:, 0], tasks, classes=None if ahead else session.competing_classes(task),
+        within=both, samples=samples, flow=flow,
     )  # fmt: skip
-    state.history.record(evaluated.metrics, step=state.position.step, task=task.index, split=split)
+    at: Any = {"step": session.state.position.step, "task": task.index}
+    if evaluated.metrics is not None:
+        session.state.history.record(evaluated.metrics, **at, split=split)
+    if evaluated.within is not None:
+        session.state.history.record(evaluated.within, **at, split=f"{split}_task" if both else split)
     return evaluated
 
 
 def evaluate(
-    learner: Learner, dataset: Dataset, split: Split, rows: torch.Tensor, *, classes: range | list[int] | None = None,
-    channels_last: bool = False, flow: bool = False, samples: bool = False, precision: str = "32",
-    team: Team = ALONE,
+    session: Session, data: Split, rows: Tensor, tasks: Tensor, *, classes: range | list[int] | None = None,
+    within: bool = False, samples: bool = False, flow: bool = False,
 ) -> Evaluated:  # fmt: skip
-    """Score `rows` of a split in eval mode; the learner is back in its mode afterwards, no generator is touched."""
-    device = split.images.device
-    metrics = ClassMetrics(dataset.num_classes, flow=flow, validate=False, sync_on_compute=False).to(device)
-    kept: list[torch.Tensor] = []
+    """Score `rows` of a split in eval mode; the learner is back in its mode afterwards, no generator is touched.
+
+    `tasks` holds the task of every row of the split; `within` also scores each row among the classes of its own task,
+    from the same logits. For a learner that must be told the task that is the only score there is.
+    """
+    learner, stream, team = session.learner, session.stream, session.team
+    needs_task = learner.needs_task
+    metrics = None if needs_task else new_metrics(stream, flow=flow)
+    own = new_metrics(stream, flow=flow and needs_task) if within or needs_task else None
+    kept: list[Tensor] = []
     was_training = learner.training
     learner.eval()
-    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16"):
-        size = BATCH.get(device.type, 1024)
-        for block in torch.split(team.share(rows), TOGETHER * size):
-            parts = [
-                learner.predict(
-                    eval_batch(split.images, part, dataset.mean, dataset.std, channels_last=channels_last)
-                ).float()
-                for part in torch.split(block, size)
-            ]
-            labels, logits = split.labels[block], torch.cat(parts)
-            scored = signals(logits, labels, classes=classes, validate=False)
-            metrics.update(logits if flow else None, labels, scored=scored)
+    with (
+        torch.inference_mode(),
+        torch.autocast(session.device.type, torch.bfloat16, enabled=session.config.precision == "bf16"),
+    ):
+        for block in torch.split(team.share(rows), TOGETHER * BATCH.get(session.device.type, 1024)):
+            logits, labels = _logits(session, data, block, tasks), data.labels[block]
+            groups = stream.groups(labels, tasks[block])
+            if metrics is not None:
+                scored = signals(logits, labels, classes=classes, validate=False)
+                count(metrics, groups, scored, logits if flow else None)
+            if own is not None:
+                scored_within = score_within(stream, logits, labels)
+                count(own, groups, scored_within, logits if flow and needs_task else None)
             if samples:
-                kept.append(torch.stack([block, labels, *scored], dim=1))
+                kept.append(torch.stack([block, labels, *(scored_within if needs_task else scored)], dim=1))
     learner.train(was_training)
-    # sums lie on a grid: put together they are the same to the bit as in one pass
-    team.add_up(metrics.sums, metrics.counts, *([metrics.flow_sums] if flow else []))
-    return Evaluated(metrics, _columns(team.whole(torch.cat(kept), len(rows)).cpu()) if kept else None)
+    for sums in (metrics, own):
+        if sums is not None:  # sums lie on a grid: put together they are the same to the bit as in one pass
+            team.add_up(*(getattr(sums, name) for name in sums._defaults))
+    return Evaluated(metrics, own, _columns(team.whole(torch.cat(kept), len(rows)).cpu()) if kept else None)
 
 
-def _columns(table: torch.Tensor) -> dict[str, np.ndarray[Any, Any]]:
+def _logits(session: Session, data: Split, rows: Tensor, tasks: Tensor) -> Tensor:
+    dataset, layout = session.dataset, session.state.channels_last
+    parts = [
+        answers(
+            session.learner,
+            eval_batch(data.images, part, dataset.mean, dataset.std, channels_last=layout),
+            tasks[part],
+        ).float()
+        for part in torch.split(rows, BATCH.get(session.device.type, 1024))
+    ]
+    return torch.cat(parts)
+
+
+def _columns(table: Tensor) -> dict[str, np.ndarray[Any, Any]]:
     names = ("sample", "class", *SIGNALS, "rank")
     whole = {"sample", "class", "rank"}
     return {
@@ -132,7 +166,7 @@ def write_samples(path: Path, samples: dict[str, Any], *, step: int, task: int, 
     add_rows(path, new, step=step)
 
 
-def write_flow(path: Path, flow: torch.Tensor, *, step: int, task: int) -> None:
+def write_flow(path: Path, flow: Tensor, *, step: int, task: int) -> None:
     """Add to flow.npz: `flow` (k, C, C), row = true class, column = where its probability is; `step`, `task` (k,)."""
     parts = {"flow": flow.float().cpu().numpy()[None], "step": np.array([step]), "task": np.array([task])}
     if path.exists():

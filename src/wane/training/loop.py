@@ -1,42 +1,39 @@
 """The training loop: tasks, epochs, steps, top to bottom.
 
 It knows no method: a learner says what is learnt (`wane.learners`). Every choice comes from the state's generators,
-every epoch ends in a checkpoint, and so a run that was killed at any moment ends as if it never was.
+every epoch ends in a checkpoint, and so a run that was killed at any moment ends exactly like an uninterrupted one.
 """
 
 from __future__ import annotations
 
 import time
-from operator import itemgetter
+from functools import reduce
+from operator import add
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from wane.errors import RunError
-from wane.interventions.loss_weights import LossWeights, weight_statistics
-from wane.learners import Scene
-from wane.measures.group_metrics import ClassMetrics
+from wane.interventions.loss_weights import weight_statistics
+from wane.learners.describe import settings_of, title_of
+from wane.measures.group_metrics import GroupMetrics
+from wane.runs.about import About, write_about
 from wane.runs.config import Config
 from wane.runs.layout import HISTORY, REPLAY
 from wane.runs.writing import write_atomically
-from wane.streams import ClassIncremental, DataError, Dataset, Task
-from wane.training.batches import (
-    competing_classes,
-    draw_probabilities,
-    make_batch,
-    memory_batches,
-    remember,
-    score_rows,
-    split_rows,
-    task_batches,
-    weighted_mean,
-)
+from wane.streams import DataError, Dataset, Stream, Task
+from wane.training.batches import epoch_rows, make_batch, make_scene, remember, split_rows
 from wane.training.checkpoint import load_checkpoint, save_checkpoint
+from wane.training.draws import draw_shares, make_draw, trend_probabilities
 from wane.training.evaluation import record_epoch, record_split
-from wane.training.progress import Progress
-from wane.training.state import Position, State, build_state, make_optimiser, use_threads
+from wane.training.events import Events
+from wane.training.groups import count, new_metrics
+from wane.training.losses import loss_weights, part_means, score_rows, weigh_parts
+from wane.training.session import Session, open_session
+from wane.training.state import Position, make_optimiser, read_position, use_threads
 from wane.training.team import ALONE, Team
 
 __all__ = ["DivergedError", "train"]
@@ -51,45 +48,106 @@ def train(
     dataset: Dataset,
     folder: Path,
     *,
-    progress: Progress,
     model: nn.Module | None = None,
     team: Team = ALONE,
-) -> State:
-    """Run the whole stream, or go on with it from the folder's checkpoint; returns the final state."""
-    device = team.device(config)
-    stream = ClassIncremental(dataset.to(device), config.num_tasks, config.data.class_order, seed=config.seed)
-    check_tests(stream)
+    events: Events | None = None,
+) -> Session:
+    """Run the whole stream, or go on with it from the folder's checkpoint; returns the session at its end."""
     with torch.random.fork_rng(devices=[]), use_threads(config.threads or team.threads):
         torch.manual_seed(config.seed)
-        state = build_state(config, stream, model, device)
+        session = open_session(config, dataset, folder, model=model, team=team, events=events or Events())
+        state, learner = session.state, session.learner
+        check_tests(session.stream)
+        if team.is_first:
+            write_about(folder, describe(session))
         with team.first_goes_first():  # it may put a damaged checkpoint right
             saved = load_checkpoint(folder)
-        resume(state, config, stream, saved)
-        progress.start(state.position, epochs=len(stream) * config.learner.epochs, names=dataset.class_names)
-        for task in list(stream)[state.position.task :]:
+        resume(session, saved)
+        session.events.run_started(session)
+        for task in list(session.stream)[state.position.task :]:
             if state.position.epoch == 0:
-                state.learner.begin_task(make_scene(state, config, stream, task))
-                state.optimiser = make_optimiser(config, state.learner)
+                learner.begin_task(make_scene(session, task))
+                state.optimiser = make_optimiser(config, learner)
+                if task.index == 0 and learner.answers_ahead:
+                    record_split(session, task, "untrained")
             for epoch in range(state.position.epoch, config.learner.epochs):
                 started = time.perf_counter()
                 with team.own_randomness(config.seed, state.position.step):
-                    replayed = train_epoch(state, config, stream, task, epoch, progress, team)
+                    replayed = train_epoch(session, task, epoch)
                 last = epoch + 1 == config.learner.epochs
                 if last:
-                    state.learner.eval()
-                    state.learner.end_task(make_scene(state, config, stream, task))
-                record_epoch(state, config, stream, task, replayed, folder, last=last, team=team)
-                if np.isnan(state.history.evaluations[-1].values).any():
-                    raise diverged("the test signals became nan", config, task, epoch)
+                    learner.eval()
+                    learner.end_task(make_scene(session, task))
+                record_epoch(session, task, replayed, last=last)
+                check_finite(session, task, epoch)
                 state.position = Position(task.index + last, 0 if last else epoch + 1, state.position.step)
                 state.seconds += time.perf_counter() - started
                 if team.is_first:
-                    write_down(state, folder)
-                progress.epoch_done(task.index, epoch, state.history)
-    return state
+                    write_down(session)
+                session.events.epoch_done(session, task.index, epoch)
+    return session
 
 
-def check_tests(stream: ClassIncremental) -> None:
+def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
+    """One pass over the task's rows; returns the signals of the replayed rows, from the passes that trained on them."""
+    config, state, learner = session.config, session.state, session.learner
+    observe = session.team.observer(learner)
+    optimiser = with_learning_rate(session, epoch)
+    trend = trend_probabilities(session, task)
+    draw = make_draw(session, task, trend)
+    steps = split_rows(session, task, epoch_rows(session, task, draw))
+    replayed = new_metrics(session.stream)
+    weigh, everything = loss_weights(config)
+    weight_log = []
+    losses = torch.empty(len(steps), device=session.device)
+    learner.train()
+    for i, rows in enumerate(steps):
+        draw = make_draw(session, task, trend)
+        done = i / len(steps)
+        progress = (epoch + done) / config.learner.epochs
+        batch, images = make_batch(session, task, rows, draw, progress=progress, epoch_progress=done)
+        with torch.autocast(session.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+            observed = observe(batch)
+        start = 0 if everything else batch.new
+        scored = score_rows(session, task, batch, observed, start=start)
+        weights = None if weigh is None else weigh_parts(weigh, scored, batch.parts, start=start)
+        parts = part_means(observed.losses.float(), weights, batch.parts)
+        optimiser.zero_grad()
+        learner.backward(parts, observed.penalty, batch)
+        learner.after_backward(batch)
+        optimiser.step()
+        learner.after_step(batch)
+        state.position.step += 1
+        with torch.no_grad():
+            losses[i] = reduce(add, parts) + observed.penalty
+        remember(session, task, batch, images, observed)
+        if batch.new < len(batch.labels):
+            old = slice(batch.new, None)
+            groups = session.stream.groups(batch.labels[old], batch.tasks[old])
+            count(replayed, groups, scored.map(lambda column, new=batch.new - start: column[new:]), None)  # type: ignore[misc]
+            if weights is not None:
+                weight_log.append(weight_statistics(weights))
+        if config.record.eval_every and state.position.step % config.record.eval_every == 0:
+            session.team.align(state)
+            record_split(session, task, "test_steps")
+        session.events.step_done(session, len(batch.labels))
+    session.team.align(state)
+    if not bool(losses.isfinite().all()):
+        at = int((~losses.isfinite()).nonzero()[0, 0])
+        raise diverged(f"the loss became {float(losses[at])} at step {at + 1} of {len(steps)}", config, task, epoch)
+    if state.memory is not None:
+        state.replay_log.add(
+            step=state.position.step,
+            task=task.index,
+            probabilities=draw_shares(session, task, draw),
+            drawn=replayed.counts.cpu(),
+            current=session.stream.group_to_task.cpu() == task.index,
+            weights=weight_log,
+        )
+    return replayed
+
+
+def check_tests(stream: Stream) -> None:
     """An error for a task of which nothing could be measured: better now than when it is trained."""
     for task in stream:
         if len(task.test) == 0:
@@ -101,80 +159,39 @@ def check_tests(stream: ClassIncremental) -> None:
             )
 
 
-def write_down(state: State, folder: Path) -> None:
+def check_finite(session: Session, task: Task, epoch: int) -> None:
+    """An error if the last evaluation has no numbers."""
+    (last,) = session.state.history.tail(1, split=session.split)
+    values = last.values
+    if session.learner.needs_task:  # a class that is alone in its task has no signals
+        tasks = session.stream.group_to_task.cpu().numpy()
+        values = values[np.bincount(tasks)[tasks[last.classes]] > 1]
+    if np.isnan(values).any():
+        raise diverged("the test signals became nan", session.config, task, epoch)
+
+
+def describe(session: Session) -> About:
+    """What a run is, for whoever reads its folder."""
+    kind = type(session.learner)
+    return About(
+        has_memory=kind.has_memory(),
+        settings=settings_of(kind),
+        class_names=session.dataset.class_names,
+        group_names=session.stream.group_names,
+        task_names=tuple(task.name for task in session.stream),
+        learner_title=title_of(kind),
+        source=kind.source,
+    )
+
+
+def write_down(session: Session) -> None:
     """What a run leaves of an epoch."""
+    state, folder = session.state, session.folder
     write_atomically(folder / HISTORY, state.history.write_parquet)
     if state.memory is not None:
         state.replay_log.write(folder / REPLAY)
     # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
     save_checkpoint(folder, state.state_dict())
-
-
-def train_epoch(
-    state: State,
-    config: Config,
-    stream: ClassIncremental,
-    task: Task,
-    epoch: int,
-    progress: Progress,
-    team: Team = ALONE,
-) -> ClassMetrics:
-    """One pass over the task's rows; returns the signals of the replayed rows, from the passes that trained on them."""
-    learner, settings = state.learner, config.learner
-    observe = team.observer(learner)
-    device = stream.dataset.train.images.device
-    optimiser = with_learning_rate(state, config, epoch)
-    rows = task.train if learner.rows == "task" else torch.cat([stream[k].train for k in range(task.index + 1)])
-    order = rows[torch.randperm(len(rows), generator=state.generators["order"]).to(device)]
-    parts = split_rows(state, order, settings.batch_size)
-    replayed = ClassMetrics(stream.dataset.num_classes, validate=False, sync_on_compute=False).to(device)
-    classes = competing_classes(config, stream, task)
-    weigh, everything = loss_weights(config)
-    trend = trend_probabilities(state, config, task)
-    probabilities, weight_log = None, []
-    losses = torch.empty(len(parts), device=device)
-    learner.train()
-    for i, part in enumerate(parts):
-        probabilities = draw_probabilities(state.memory, config, task, trend)
-        done = (epoch + i / len(parts)) / settings.epochs
-        batch, images = make_batch(state, config, stream, part, probabilities, done)
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16"):
-            observed = observe(batch)
-        scored = score_rows(batch, observed, classes, start=0 if everything else batch.new)
-        weights = None if weigh is None else weigh(scored)
-        loss = weighted_mean(observed.losses.float(), weights) + observed.penalty
-        optimiser.zero_grad()
-        torch.autograd.backward(loss)
-        learner.after_backward(batch)
-        optimiser.step()
-        learner.after_step(batch)
-        state.position.step += 1
-        losses[i] = loss.detach()
-        remember(state, task, batch, images, observed)
-        if batch.new < len(batch.labels):
-            replays = slice(batch.new if everything else 0, None)
-            replayed.update(scored=scored.map(itemgetter(replays)), labels=batch.labels[batch.new :])
-            if weights is not None:
-                weight_log.append(weight_statistics(weights))
-        if config.record.eval_every and state.position.step % config.record.eval_every == 0:
-            team.align(state)
-            record_split(state, config, stream, task, "test_steps", team=team)
-        progress.step_done(len(batch.labels))
-    team.align(state)
-    if not bool(losses.isfinite().all()):
-        at = int((~losses.isfinite()).nonzero()[0, 0])
-        raise diverged(f"the loss became {float(losses[at])} at step {at + 1} of {len(parts)}", config, task, epoch)
-    if state.memory is not None:
-        state.replay_log.add(
-            step=state.position.step,
-            task=task.index,
-            memory=state.memory,
-            probabilities=probabilities,
-            replayed=replayed,
-            current=task.classes,
-            weights=weight_log,
-        )
-    return replayed
 
 
 def diverged(what: str, config: Config, task: Task, epoch: int) -> DivergedError:
@@ -185,53 +202,25 @@ def diverged(what: str, config: Config, task: Task, epoch: int) -> DivergedError
     )
 
 
-def loss_weights(config: Config) -> tuple[LossWeights | None, bool]:
-    """The weighting that the config asks for, and whether it is of all rows, not of the replayed alone."""
-    weights = config.learner.weights
-    return weights, weights is not None and weights.rows == "all"
-
-
-def trend_probabilities(state: State, config: Config, task: Task) -> Tensor | None:
-    """The class probabilities of this epoch's draws by the trend so far; None without one.
-
-    There is none before the first epoch that measured its source: a first epoch of a single step replays nothing.
-    """
-    trend = config.learner.trend
-    if trend is None or not state.history.tail(1, split=trend.source):
-        return None
-    return trend.probabilities(state.history, task=task.index)
-
-
-def resume(state: State, config: Config, stream: ClassIncremental, saved: dict[str, object] | None) -> None:
+def resume(session: Session, saved: dict[str, Any] | None) -> None:
     """Take up where a checkpoint was written; nothing to do without one."""
     if saved is None:
         return
-    position = Position(**saved["position"])  # type: ignore[arg-type]
+    position = read_position(saved, session.folder, tasks=len(session.stream), epochs=session.config.learner.epochs)
     begun = position.task + (position.epoch > 0)
-    for task in list(stream)[:begun]:
-        state.learner.begin_task(make_scene(state, config, stream, task))
+    for task in list(session.stream)[:begun]:
+        session.learner.begin_task(make_scene(session, task))
     if position.epoch > 0:
-        state.optimiser = make_optimiser(config, state.learner)
-    state.load_state_dict(saved)
+        session.state.optimiser = make_optimiser(session.config, session.learner)
+    session.state.load_state_dict(saved)
 
 
-def make_scene(state: State, config: Config, stream: ClassIncremental, task: Task) -> Scene:
-    """What a learner is told when a task begins or ends."""
-    return Scene(
-        task=task,
-        step=state.position.step,
-        seen=stream.seen(task.index),
-        memory=state.memory,
-        batches=lambda: task_batches(state, config, stream, task),
-        remembered=lambda: memory_batches(state, config, stream),
-    )
-
-
-def with_learning_rate(state: State, config: Config, epoch: int) -> torch.optim.Optimizer:
+def with_learning_rate(session: Session, epoch: int) -> torch.optim.Optimizer:
     """The optimiser at the rate of this epoch: a function of the epoch, so there is no scheduler to save."""
-    if state.optimiser is None:
+    optimiser, settings = session.state.optimiser, session.config.learner
+    if optimiser is None:
         raise RuntimeError("a task must begin before it is trained")
-    passed = sum(milestone <= epoch for milestone in config.learner.milestones)
-    for parameters in state.optimiser.param_groups:
-        parameters["lr"] = config.learner.lr * config.learner.decay**passed
-    return state.optimiser
+    passed = sum(milestone <= epoch for milestone in settings.milestones)
+    for parameters in optimiser.param_groups:
+        parameters["lr"] = settings.lr * settings.decay**passed
+    return optimiser

@@ -3,87 +3,85 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from wane.measures.history import History
-from wane.training.state import Position
+from wane.measures.history import Evaluation
+from wane.softmax.signals import SIGNALS
+from wane.training.events import Listener
+from wane.training.session import Session
 
 __all__ = ["Progress"]
 
 
-class Progress:
-    """Told of steps and epochs by the loop. It only looks: a run is the same with or without it."""
+class Progress(Listener):
+    """A display. It only looks: a run is the same with or without it."""
 
-    def __init__(
-        self, title: str, *, epochs_per_task: int, quiet: bool = False, console: Console | None = None
-    ) -> None:
+    def __init__(self, title: str = "", *, quiet: bool = False, console: Console | None = None) -> None:
         self.console = console or Console(stderr=True, quiet=quiet)
-        self.title, self.epochs_per_task = title, epochs_per_task
+        self.title, self.quiet = title, quiet
         self.bar: Bar | None = None
-        self.names: tuple[str, ...] = ()
-        self.images, self.since = 0, time.perf_counter()
-        #: Called with the history after every epoch: loggers, and whoever copies the run folder.
-        self.after_epoch: list[Callable[[History], None]] = []
-        if self.console.is_terminal and not quiet:
+        self.rows, self.since = 0, time.perf_counter()
+
+    def run_started(self, session: Session) -> None:
+        """Show where the run is."""
+        config, position = session.config, session.state.position
+        title, epochs = self.title or config.recipe, len(session.stream) * config.learner.epochs
+        done = position.task * config.learner.epochs + position.epoch
+        if done:
+            self.said(f"{title}: going on after {done} of {epochs} epochs")
+        if self.console.is_terminal and not self.quiet:
             first, last = (TextColumn(f"{{task.{part}}}", markup=False) for part in ("description", "fields[note]"))
             columns = (first, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), last)
             self.bar = Bar(*columns, console=self.console)
-
-    def __enter__(self) -> Self:
-        if self.bar is not None:
             self.bar.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def start(self, position: Position, *, epochs: int, names: tuple[str, ...]) -> None:
-        """The run begins, or goes on."""
-        self.names = names
-        done = position.task * self.epochs_per_task + position.epoch
-        if done:
-            self.say(f"{self.title}: going on after {done} of {epochs} epochs")
-        if self.bar is not None:
-            self.bar.add_task(self.title, total=epochs, completed=done, note="")
+            self.bar.add_task(title, total=epochs, completed=done, note="")
         self.since = time.perf_counter()
 
-    def step_done(self, images: int) -> None:
-        """A step trained on so many images."""
-        self.images += images
+    def step_done(self, session: Session, rows: int) -> None:
+        """Count the rows, for the speed."""
+        self.rows += rows
 
-    def epoch_done(self, task: int, epoch: int, history: History) -> None:
-        """An epoch was trained and evaluated."""
+    def epoch_done(self, session: Session, task: int, epoch: int) -> None:
+        """Show the speed, the accuracy and the class that falls most."""
         now = time.perf_counter()
-        speed, self.images, self.since = self.images / (now - self.since), 0, now
-        note = f"{speed:,.0f} images/s, {describe(history, self.names)}"
+        speed, self.rows, self.since = self.rows / (now - self.since), 0, now
+        note = f"{speed:,.0f} images/s, {describe(session)}"
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], advance=1, description=f"task {task + 1}", note=note)
         else:
-            self.say(f"task {task + 1} epoch {epoch + 1}/{self.epochs_per_task}: {note}")
-        for call in self.after_epoch:
-            call(history)
+            self.said(f"task {task + 1} epoch {epoch + 1}/{session.config.learner.epochs}: {note}")
 
-    def say(self, text: str) -> None:
+    def run_ended(self, folder: Path, summary: dict[str, Any] | None) -> None:
+        """Leave the terminal as it was."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def said(self, text: str) -> None:
         """A line, as it is."""
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
-def describe(history: History, names: tuple[str, ...]) -> str:
+def describe(session: Session) -> str:
     """Mean accuracy of the seen classes, and the class whose Log-TLR fell most since the evaluation before."""
-    *before, last = history.tail(2, split="test")
-    text = f"accuracy {history.column(last, 'accuracy').mean():.1%}"
+    *before, last = session.state.history.tail(2, split=session.split)
+    text = f"accuracy {np.nanmean(_column(last, 'accuracy')):.1%}"
     if before:
         common, i, j = np.intersect1d(before[0].classes, last.classes, return_indices=True)
-        change = history.column(last, "log_tlr")[j] - history.column(before[0], "log_tlr")[i]
+        change = np.nan_to_num(_column(last, "log_tlr")[j] - _column(before[0], "log_tlr")[i])
         worst = int(change.argmin())
         if change[worst] < 0:
-            text += f", falling most: {names[common[worst]]} (log_tlr {change[worst]:+.2f})"
+            name = session.stream.group_names[common[worst]]
+            text += f", falling most: {name} (log_tlr {change[worst]:+.2f})"
     return text
+
+
+def _column(evaluation: Evaluation, signal: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    values: np.ndarray[tuple[int], np.dtype[np.float64]] = evaluation.values[:, list(SIGNALS).index(signal)]
+    return values

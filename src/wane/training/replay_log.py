@@ -1,4 +1,4 @@
-"""What every run tells of its replay, an epoch a row: who could be drawn, who was, and how the loss was weighted."""
+"""The replay of a run, a row an epoch: what could be drawn, what was, and how the loss was weighted."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from wane.interventions.trend_sampler import effective_classes
-from wane.measures.group_metrics import ClassMetrics
-from wane.memory import Memory
 from wane.runs.writing import write_atomically
 
 __all__ = ["ReplayLog"]
@@ -34,22 +32,27 @@ class ReplayLog:
         self.drawn: list[Tensor] = []
 
     def add(
-        self, *, step: int, task: int, memory: Memory, probabilities: Tensor | None, replayed: ClassMetrics,
-        current: tuple[int, ...], weights: list[Tensor],
-    ) -> None:  # fmt: skip
-        """Add an epoch; `probabilities` None is a draw that is uniform over slots, `weights` has a summary a step."""
-        counts = memory.class_counts().cpu().double()
-        p = counts if probabilities is None else probabilities.double() * (counts > 0)
-        p = p / p.sum()
-        drawn = replayed.counts.cpu()
-        share = drawn[list(current)].sum() / drawn.sum()  # NaN in an epoch that drew nothing
+        self, *, step: int, task: int, probabilities: Tensor, drawn: Tensor, current: Tensor, weights: list[Tensor]
+    ) -> None:
+        """Add an epoch.
+
+        Args:
+            step: steps of the optimiser so far.
+            task: the task that is being learnt.
+            probabilities: (G,) of being drawn, at the end of the epoch.
+            drawn: (G,) how many rows were.
+            current: (G,) which groups are those of the current task.
+            weights: a summary of the loss weights of each step.
+        """
+        share = drawn[current].sum() / drawn.sum()  # NaN in an epoch that drew nothing
         weighted = torch.full((3,), torch.nan, dtype=torch.float64)
         if weights:
             least, greatest, effective = torch.stack(weights).double().cpu().unbind(1)
             weighted = torch.stack([least.min(), greatest.max(), effective.mean()])
+        scalars = torch.tensor([effective_classes(probabilities), share], dtype=torch.float64)
         self.at.append((step, task))
-        self.scalars.append(torch.cat([torch.tensor([effective_classes(p), share], dtype=torch.float64), weighted]))
-        self.probabilities.append(p)
+        self.scalars.append(torch.cat([scalars, weighted]))
+        self.probabilities.append(probabilities)
         self.drawn.append(drawn)
 
     def state_dict(self) -> dict[str, Any]:

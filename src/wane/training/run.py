@@ -12,21 +12,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wane
-from wane.runs.about import about_run, write_about
+from wane.runs.complete import complete
 from wane.runs.config import Config, ConfigError, differences, to_toml
 from wane.runs.folder import read_config, read_summary
 from wane.runs.identity import fingerprint
 from wane.runs.layout import CONFIG, EVENTS, FAILED, FLOW, LOCK, LOG, LOGGED, PREVIOUS, RECOVERY, SAMPLES, SUMMARY
 from wane.runs.writing import write_atomically
+from wane.training.events import Events, Listener
 
 if TYPE_CHECKING:
     from torch import nn
 
     from wane.streams import Dataset
-    from wane.training.progress import Progress
-    from wane.training.state import State
+    from wane.training.session import Session
 
 __all__ = ["OccupiedError", "run", "run_held"]
+
+
+#: Of summary.json; 2 has `task_incremental`.
+SCHEMA = 2
 
 
 class OccupiedError(ConfigError):
@@ -39,34 +43,27 @@ def run(
     *,
     dataset: Dataset | None = None,
     model: nn.Module | None = None,
-    progress: Progress | None = None,
-    loggers: Sequence[str] = (),
+    listeners: Sequence[Listener] = (),
 ) -> dict[str, Any]:
-    """Run `config` in `folder`, or go on with it; returns the summary. An error if another process is at it.
+    """Run `config` in `folder`, or go on with it; returns the summary. An error if another process is running it.
 
     Args:
         config: from `load_recipe`, or `build_config`.
         folder: the run folder itself; made if it is not there.
         dataset: your own data, instead of `config.data.name`; `data.per_class` and the like hold.
         model: your own network, instead of `config.model`; it must be built the same way when the run goes on.
-        progress: what is shown meanwhile; default: nothing.
-        loggers: tools that show the run as it goes, of `wane.loggers.LOGGERS`. No part of the config: that is what
-            the result depends on, and it is the same whoever looks on.
+        listeners: told how the run goes: a display (`wane.training.progress.Progress`), loggers
+            (`wane.cli.listeners`), your own. They are no part of the config: the result is the same with any of them.
     """
-    from wane.loggers import load_logger
-    from wane.runs.complete import complete
     from wane.runs.lock import held
 
-    for name in loggers:
-        load_logger(name)  # before anything is begun
-    config = complete(config)
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder: give a new or empty folder as --out")
-    if (folder / SUMMARY).exists() and not loggers:  # it is only read
-        return run_held(config, folder)
+    if (folder / SUMMARY).exists() and not any(listener.hears_of_done_runs for listener in listeners):
+        return run_held(config, folder)  # it is only read
     with held(folder):
-        return run_held(config, folder, dataset=dataset, model=model, progress=progress, loggers=loggers)
+        return run_held(config, folder, dataset=dataset, model=model, listeners=listeners)
 
 
 def run_held(
@@ -75,32 +72,30 @@ def run_held(
     *,
     dataset: Dataset | None = None,
     model: nn.Module | None = None,
-    progress: Progress | None = None,
-    loggers: Sequence[str] = (),
+    listeners: Sequence[Listener] = (),
 ) -> dict[str, Any]:
     """What `run` does, for a caller who holds the lock of the folder."""
-    from wane.loggers.follow import followed, send_run
+    from wane.training.launch import team_for
     from wane.training.loop import train
-    from wane.training.progress import Progress as Shown
-    from wane.training.team import team_for
 
-    config = _claim(folder, config)
+    config = _claim(folder, complete(config))
     done = read_summary(folder)
     if done is not None:
-        for name in loggers:
-            send_run(folder, name)
+        Events(listener for listener in listeners if listener.hears_of_done_runs).run_ended(folder, done)
         return done
     (folder / FAILED).unlink(missing_ok=True)  # of an attempt before
     dataset = load_data(config) if dataset is None else reduced(dataset, config)
-    shown = progress or Shown(config.recipe, epochs_per_task=config.learner.epochs, quiet=True)
-    write_about(folder, about_run(config, dataset.class_names))
-    with followed(folder, loggers, dataset.class_names, shown):
-        with shown, team_for(config, folder, dataset, model) as team:
-            state = train(config, dataset, folder, progress=shown, model=model, team=team)
-        summary = summarise(config, state, dataset)
-        text = json.dumps(summary, indent=2, allow_nan=False)
+    events, summary = Events(listeners), None
+    try:
+        with team_for(config, folder, dataset, model) as team:
+            session = train(config, dataset, folder, model=model, team=team, events=events)
+        found = summarise_run(session)
+        text = json.dumps(found, indent=2, allow_nan=False)
         write_atomically(folder / SUMMARY, lambda file: file.write(text.encode()))
         (folder / PREVIOUS).unlink(missing_ok=True)  # half of what a finished run takes on the disk
+        summary = found
+    finally:
+        events.run_ended(folder, summary)
     return summary
 
 
@@ -123,30 +118,27 @@ def reduced(dataset: Dataset, config: Config) -> Dataset:
     )
 
 
-def summarise(config: Config, state: State, dataset: Dataset) -> dict[str, Any]:
-    """What a table needs, and what someone needs who wants to know where it came from."""
+def summarise_run(session: Session) -> dict[str, Any]:
+    """What a table needs, and what is needed to know where it came from.
+
+    `metrics` are class-incremental; a learner that must be told the task has only `task_incremental` ones.
+    """
     import torch
 
-    from wane.measures.transfer import average, forgetting, plasticity, retention
-    from wane.softmax.signals import SIGNALS
+    from wane.measures.summaries import summarise
 
-    metrics: dict[str, dict[str, float | None]] = {}
-    for signal in SIGNALS:
-        matrix = state.history.matrix(signal)
-        values = {
-            "average": average(matrix, signal=signal),
-            "forgetting": forgetting(matrix, "peak", signal=signal),
-            "retention": retention(matrix, signal=signal),
-            "plasticity": plasticity(matrix, signal=signal),
-        }
-        metrics[signal] = {name: float(v) if v == v else None for name, v in values.items()}
+    config, state, history = session.config, session.state, session.state.history
+    metrics = {} if session.learner.needs_task else {"metrics": summarise(history, split="test")}
+    matrix = history.matrix("accuracy", split=session.split)
     return {
+        "schema": SCHEMA,
         "recipe": config.recipe,
         "seed": config.seed,
-        "metrics": metrics,
+        **metrics,
+        "task_incremental": summarise(history, split="test_task"),
         "forgetting_definition": "peak",
-        "accuracy_matrix": [[None if x != x else x for x in row] for row in state.history.matrix("accuracy").tolist()],
-        "class_names": list(dataset.class_names),
+        "accuracy_matrix": [[None if x != x else x for x in row] for row in matrix.tolist()],
+        "class_names": list(session.dataset.class_names),
         "steps": state.position.step,
         "seconds": round(state.seconds, 3),
         "versions": {"wane": wane.__version__, "torch": torch.__version__, "python": platform.python_version()},

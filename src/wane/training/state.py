@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wane.learners import LEARNERS, Learner
+from wane.errors import CheckpointError
+from wane.learners import Learner, build_learner
 from wane.measures.history import Evaluation, History
 from wane.memory import Memory
 from wane.models import build_model, find_model
 from wane.runs.config import Config, ConfigError
 from wane.softmax.registry import SIGNALS
-from wane.streams import ClassIncremental, Dataset
+from wane.streams import Dataset, Stream
+from wane.training.groups import new_history
 from wane.training.replay_log import ReplayLog
 
-__all__ = ["Position", "State", "build_state", "make_optimiser", "pick_device", "use_threads"]
+__all__ = ["Position", "State", "build_state", "make_optimiser", "pick_device", "read_position", "use_threads"]
+
+#: Of the checkpoint's content; raised when a checkpoint of an earlier version of wane can no longer be read.
+VERSION = 2
 
 #: One generator for each kind of choice, so that a change in one (another augmentation, say) leaves the others alone.
 CHOICES = ("order", "augment", "keep", "draw")
@@ -52,6 +58,7 @@ class State:
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain values only, so that it loads with `weights_only=True`."""
         return {
+            "version": VERSION,
             "learner": self.learner.state_dict(),
             "memory": None if self.memory is None else self.memory.state_dict(),
             "history": _pack(self.history),
@@ -79,7 +86,25 @@ class State:
         self.seconds = state["seconds"]
 
 
-def build_state(config: Config, stream: ClassIncremental, model: nn.Module | None, device: torch.device) -> State:
+def read_position(saved: dict[str, Any], folder: Path, *, tasks: int, epochs: int) -> Position:
+    """Where a checkpoint was written; one of another version of wane, or of something else, is an error."""
+    version = saved.get("version", 1) if isinstance(saved, dict) and "position" in saved else None
+    advice = "delete the checkpoints there to start the run over"
+    if version is None:
+        raise CheckpointError(f"the checkpoint in {folder} is not that of a run of wane: {advice}")
+    if version != VERSION:
+        raise CheckpointError(
+            f"the checkpoint in {folder} was written by another version of wane (its format is {version}, here it is "
+            f"{VERSION}): finish the run with that version, or {advice}"
+        )
+    position = Position(**saved["position"])
+    if not (0 <= position.task <= tasks and 0 <= position.epoch < epochs and position.step >= 0):
+        raise CheckpointError(f"the checkpoint in {folder} is at {position}, but the run has {tasks} tasks of {epochs} "
+                              f"epochs: {advice}")  # fmt: skip
+    return position
+
+
+def build_state(config: Config, stream: Stream, model: nn.Module | None, device: torch.device) -> State:
     """The state of a run that has not begun."""
     dataset: Dataset = stream.dataset
     channels_last = False
@@ -87,19 +112,18 @@ def build_state(config: Config, stream: ClassIncremental, model: nn.Module | Non
         options = config.model.model_dump(exclude_none=True, exclude={"name"})
         model = build_model(config.model.name, dataset.num_classes, dataset.row_shape, seed=config.seed, **options)
         channels_last = find_model(config.model.name).channels_last and dataset.is_images
-    learner = LEARNERS[config.learner.name](model, dataset.num_classes)
+    learner = build_learner(config.learner.name, model, dataset.num_classes, config.learner.options)
     learner.to(device)
     if channels_last:
         learner.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     memory = None
-    if learner.draws:
+    if learner.has_memory():
         policy = learner.policy or config.memory.policy
         memory = Memory(config.memory.capacity, dataset.row_shape, dataset.num_classes, policy=policy,
                         extras=learner.stored_extras(), device=device, dtype=dataset.train.images.dtype)  # fmt: skip
     seeds = np.random.SeedSequence(config.seed).generate_state(len(CHOICES), dtype=np.uint32)
     generators = {name: torch.Generator().manual_seed(int(seed)) for name, seed in zip(CHOICES, seeds, strict=True)}
-    history = History(stream.class_to_task.cpu().numpy())
-    return State(learner, memory, history, generators, None, Position(), channels_last)
+    return State(learner, memory, new_history(stream), generators, None, Position(), channels_last)
 
 
 def make_optimiser(config: Config, learner: Learner) -> torch.optim.Optimizer:
@@ -127,7 +151,7 @@ def pick_device(name: str) -> torch.device:
 
 @contextmanager
 def use_threads(count: int | None) -> Iterator[None]:
-    """So many threads inside, and afterwards as before; None changes nothing."""
+    """Inside, torch has `count` threads; afterwards as many as before. None changes nothing."""
     before = torch.get_num_threads()
     torch.set_num_threads(count or before)
     try:

@@ -24,7 +24,7 @@ class Job(NamedTuple):
     settings: dict[str, Any]  # the complete config
     place: str  # its run folder, or the URL of one
     epochs: int  # of the whole run
-    loggers: tuple[str, ...] = ()  # tools that show it as it goes
+    listeners: tuple[str, ...] = ()  # references to functions folder -> Listener, told how it goes
 
 
 class Outcome(NamedTuple):

@@ -80,7 +80,7 @@ def _child(sender: Any, environment: dict[str, str], job: Job, threads: int, ret
     if os.name == "posix":
         os.setpgid(0, 0)  # Ctrl-C is for the sweep, which then ends its processes
     end_with_parent()  # killed, the sweep cannot end them
-    sender.send(carry_out(job.settings, job.place, threads=threads, retry=retry, loggers=job.loggers))
+    sender.send(carry_out(job.settings, job.place, threads=threads, retry=retry, listeners=job.listeners))
 
 
 def _obituary(code: int | None) -> str:

@@ -46,5 +46,7 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
 
 
 def _task(job: Job, threads: int, retry: bool) -> Outcome:
-    # the lock of a machine that died looks alive for a while: wait for it
-    return carry_out(job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE, loggers=job.loggers)
+    # the lock of a machine that died is fresh for a while: have patience with it
+    return carry_out(
+        job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE, listeners=job.listeners
+    )

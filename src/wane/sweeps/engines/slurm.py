@@ -29,7 +29,7 @@ class CarryOut:
     def __call__(self, job: Job, threads: int, retry: bool) -> Outcome:
         """Run it; the lock of a killed node looks alive for a while, so wait for it."""
         return carry_out(
-            job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE, loggers=job.loggers
+            job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE, listeners=job.listeners
         )
 
     def checkpoint(self, *arguments: Any) -> submitit.helpers.DelayedSubmission:

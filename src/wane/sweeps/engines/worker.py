@@ -11,14 +11,23 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from wane.errors import RunError
+from wane.registry import Registry
 from wane.runs.layout import FAILED, LOG, SUMMARY
 from wane.runs.lock import HeldError, LostError, held
 from wane.sweeps.engines import Outcome
 
+if TYPE_CHECKING:
+    from wane.training.events import Listener
+    from wane.training.session import Session
+
 __all__ = ["carry_out", "failure", "report_failure"]
+
+
+#: Listeners come as references, ``package.module:name``.
+LISTENERS: Registry[Callable[[Path], Listener]] = Registry("listener", {})
 
 
 def carry_out(
@@ -28,7 +37,7 @@ def carry_out(
     threads: int | None = None,
     retry: bool = False,
     patience: float = 0.0,
-    loggers: Sequence[str] = (),
+    listeners: Sequence[str] = (),
 ) -> Outcome:
     """Run a config in a run folder, or at the URL of one, or go on with it there.
 
@@ -38,7 +47,7 @@ def carry_out(
         threads: of torch and Polars.
         retry: also if it failed before.
         patience: seconds to wait for a lock that another holds, such as one whose machine died a moment ago.
-        loggers: tools that show the run as it goes.
+        listeners: references to functions folder -> Listener, told how the run goes.
     """
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = os.environ["POLARS_MAX_THREADS"] = str(threads)
@@ -50,11 +59,11 @@ def carry_out(
             from wane.runs.remote import mirrored
 
             with mirrored(place, patience=patience) as (folder, push):
-                return _attempt(settings, folder, retry, loggers, push)
+                return _attempt(settings, folder, retry, listeners, push)
         if (Path(place) / SUMMARY).exists():
             return Outcome("done")
         with held(Path(place), patience=patience):
-            return _attempt(settings, Path(place), retry, loggers)
+            return _attempt(settings, Path(place), retry, listeners)
     except (HeldError, LostError) as error:
         return Outcome("held", str(error))
 
@@ -92,7 +101,7 @@ def _attempt(
     settings: dict[str, Any],
     folder: Path,
     retry: bool,
-    loggers: Sequence[str],
+    listeners: Sequence[str],
     after_epoch: Callable[[], None] | None = None,
 ) -> Outcome:
     from rich.console import Console
@@ -112,10 +121,10 @@ def _attempt(
         try:
             config = complete(build_config(settings))
             console = Console(file=log, force_terminal=False, width=200)
-            shown = Progress(config.recipe, epochs_per_task=config.learner.epochs, console=console)
+            told = [Progress(config.recipe, console=console), *(LISTENERS.find(name)(folder) for name in listeners)]
             if after_epoch is not None:
-                shown.after_epoch.append(lambda history: after_epoch())
-            run_held(config, folder, progress=shown, loggers=loggers)
+                told.append(_copying(after_epoch))  # last: what the others wrote is copied, too
+            run_held(config, folder, listeners=told)
         except Exception as error:
             traceback.print_exc(file=log)
             said = " ".join(str(error).split())
@@ -124,6 +133,17 @@ def _attempt(
             plain = isinstance(error, ValueError | OSError | RunError)
             return _write_failure(folder, said if plain and said else f"{type(error).__name__}: {said}")
     return Outcome("done")
+
+
+def _copying(push: Callable[[], None]) -> Listener:
+    """A listener that copies the run folder to a store far away after every epoch."""
+    from wane.training.events import Listener
+
+    class Copying(Listener):
+        def epoch_done(self, session: Session, task: int, epoch: int) -> None:
+            push()
+
+    return Copying()
 
 
 @contextmanager

@@ -1,0 +1,87 @@
+"""One sitting of a run: all that its parts share, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from wane.learners import Learner
+from wane.memory import Memory
+from wane.runs.config import Config
+from wane.streams import Dataset, Stream, Task
+from wane.training.events import Events
+from wane.training.groups import open_stream
+from wane.training.state import State, build_state
+from wane.training.team import Team
+
+__all__ = ["Session", "answers", "open_session"]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A run while it is trained.
+
+    Attributes:
+        config: everything that the result depends on.
+        stream: the tasks and their rows, on the device.
+        state: everything that changes, and that a checkpoint holds.
+        team: the processes that train together.
+        folder: the run folder.
+        events: whoever is told how the run goes.
+    """
+
+    config: Config
+    stream: Stream
+    state: State
+    team: Team
+    folder: Path
+    events: Events
+
+    @property
+    def learner(self) -> Learner:
+        """The method."""
+        return self.state.learner
+
+    @property
+    def memory(self) -> Memory | None:
+        """The replay memory."""
+        return self.state.memory
+
+    @property
+    def dataset(self) -> Dataset:
+        """The data, on the device."""
+        return self.stream.dataset
+
+    @property
+    def device(self) -> torch.device:
+        """Where this process computes."""
+        return self.dataset.train.labels.device
+
+    @property
+    def split(self) -> str:
+        """The split that leads: task-incremental for a learner that must be told the task."""
+        return "test_task" if self.learner.needs_task else "test"
+
+    def competing_classes(self, task: Task) -> range | list[int] | None:
+        """The classes in the softmax of the signals; None for the whole head. A range is read in place."""
+        if self.config.record.classes == "all":
+            return None
+        seen = sorted(self.stream.seen(task.index))
+        return range(len(seen)) if seen == list(range(len(seen))) else seen
+
+
+def open_session(
+    config: Config, dataset: Dataset, folder: Path, *, model: nn.Module | None, team: Team, events: Events
+) -> Session:
+    """A run that has not begun."""
+    device = team.device(config)
+    stream = open_stream(config, dataset.to(device))
+    return Session(config, stream, build_state(config, stream, model, device), team, folder, events)
+
+
+def answers(learner: Learner, images: Tensor, tasks: Tensor) -> Tensor:
+    """The logits of a learner, which is told the task of each row if it must be."""
+    return learner.predict(images, tasks) if learner.needs_task else learner.predict(images)
