@@ -197,6 +197,16 @@ class Config(Section):
     memory: Memory = Memory()
     record: Record = Record()
 
+    @property
+    def num_tasks(self) -> int:
+        """How many tasks the stream has."""
+        return self.data.tasks
+
+    @property
+    def total_epochs(self) -> int:
+        """Epochs of all tasks together."""
+        return self.num_tasks * self.learner.epochs
+
     @field_validator("precision", mode="before")
     @classmethod
     def _precision_is_text(cls, precision: Any) -> Any:

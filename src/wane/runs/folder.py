@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wane.files import read_whole
+from wane.runs.about import About
 from wane.runs.config import Config, build_config, read_toml
 from wane.runs.settings import naming
 from wane.runs.store import parse_summary
@@ -84,6 +85,22 @@ class RunFolder:
     def name(self) -> str:
         """What to call it in a list."""
         return self.path.name
+
+    @cached_property
+    def about(self) -> About:
+        """Whether it has a memory, and in which settings it was evaluated."""
+        from wane.learners import LEARNERS
+
+        learner = LEARNERS.get(self.config.learner.name)
+        summary = self.summary or {}
+        known = {"class": summary.get("metrics"), "task": summary.get("task_incremental")}
+        settings = tuple(setting for setting, values in known.items() if values) or ("class",)
+        return About(self.replay is not None if learner is None else learner.draws > 0, settings)
+
+    @property
+    def split(self) -> str:
+        """The split that leads: `test`, or `test_task` for a run that has only that one."""
+        return "test" if "class" in self.about.settings else "test_task"
 
     def _frame(self, name: str) -> polars.DataFrame | None:
         import polars as pl

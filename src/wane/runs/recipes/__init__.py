@@ -15,13 +15,13 @@ __all__ = ["load_recipe", "recipe_settings", "recipes", "scales"]
 
 @cache  # a sweep asks for every run
 def recipes() -> Registry[dict[str, Any]]:
-    """The recipes that come with wane: settings by name, with a `title`.
+    """The recipes that come with wane, from the `recipes` folder of any room: settings by name, with a `title`.
 
     >>> recipes()["diagnostics"]["learner"]["name"]
     'er'
     """
-    folder = Path(str(files("wane.runs.recipes")))
-    return Registry("recipe", {path.stem: read_toml(path) for path in sorted(folder.glob("*.toml"))})
+    found = sorted(Path(str(files("wane"))).glob("*/recipes/*.toml"), key=lambda path: path.stem)
+    return Registry("recipe", {path.stem: read_toml(path) for path in found})
 
 
 @cache

@@ -24,7 +24,7 @@ def comparison_page(comparison: Comparison, *, before: str = "before", after: st
     >>> page.count("<h2"), "http:" in page, "<script" in page
     (6, False, False)
     """
-    environment = page_templates()
+    environment = page_templates("wane.views.compare")
     environment.filters |= {"percent": percent, "number": _number, "signed": _signed, "ratio": _ratio}
     return environment.get_template("compare.html").render(
         c=comparison, sentences=sentences(comparison), before=before, after=after, direction=direction,
