@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 __all__ = ["archive", "data", "log", "recipes", "run", "runs"]
 
@@ -48,6 +45,7 @@ def run(
 
     from wane.training.progress import Progress
     from wane.training.run import run as run_config
+    from wane.views.tables.terminal import summary_table
 
     try:
         progress = Progress(config.recipe, epochs_per_task=config.learner.epochs, quiet=quiet)
@@ -64,27 +62,13 @@ def runs(
     ] = "runs",
 ) -> None:
     """List the runs below a folder: state, accuracy, forgetting, duration. Also while a sweep goes on elsewhere."""
-    from rich.table import Table
-
     from wane.runs.store import read_runs
+    from wane.views.tables.terminal import runs_table
 
     if "://" not in root and not Path(root).exists():
         raise ValueError(f"there is no folder {root}: give the one that your runs are in")
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("run", "recipe", "seed", "state", "accuracy", "forgetting", "retention", "plasticity", "seconds"):
-        words = name in ("run", "recipe", "state")
-        table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
-    for run in read_runs(root):
-        config, summary = run.config, run.summary
-        if config is None:
-            table.add_row(run.name, "", "", run.status.words(0))
-            continue
-        accuracy = summary["metrics"]["accuracy"] if summary else {}
-        numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
-        state = run.status.words(config.data.tasks * config.learner.epochs)
-        seconds = f"{summary['seconds']:.0f}" if summary else ""
-        table.add_row(run.name, config.recipe, str(config.seed), state, *numbers, seconds)
-    _print(table if table.row_count else f"no runs below {root}")
+    found = read_runs(root)
+    _print(runs_table(found) if found else f"no runs below {root}")
 
 
 def archive(
@@ -161,25 +145,6 @@ def data(
         state = "embedded" if archive is None else "here" if (where / archive.folder).exists() else "to be fetched"
         lines.append(f"  {key:15}{row.title} [{state}]")
     typer.echo("\n".join(lines))
-
-
-def summary_table(summary: dict[str, Any]) -> Table:
-    """The summaries of every signal: how good at the end, how much was forgotten, kept, and learnt."""
-    from rich.table import Table
-
-    from wane.softmax.signals import SIGNALS
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("signal", "average", "forgetting", "retention", "plasticity"):
-        table.add_column(name, justify="left" if name == "signal" else "right")
-    for name, values in summary["metrics"].items():
-        shown = ("" if v is None else f"{v:.3f}" for v in values.values())
-        table.add_row(SIGNALS[name].title, *shown)
-    return table
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
 
 
 def _print(*parts: Any) -> None:

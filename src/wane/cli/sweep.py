@@ -58,7 +58,7 @@ def sweep(
         found = statuses(out)
         for run in planned:
             status = found.get(run.name, Status("waiting"))
-            typer.echo(f"{run.name}: {status.words(run.config.data.tasks * run.config.learner.epochs)}")
+            typer.echo(f"{run.name}: {status.words(run.config.total_epochs)}")
         return
     options = Options(workers, cpus, gpus, retry_failed, address, partition, minutes)
     if not carry_out(planned, out, engine=engine, options=options, loggers=logger or ()):

@@ -176,7 +176,8 @@ def _records(found: Sequence[Answer]) -> Iterator[dict[str, object]]:
     for question, data, differences, shares in found:
         for measure, interval in differences.items():
             yield {"data": data, "question": question.text, "method": question.method.title,
-                   "against": question.against.title, "against_constant_rate": question.constant, "measure": measure, **interval._asdict(),
+                   "against": question.against.title, "against_constant_rate": question.constant,
+                   "measure": measure, **interval._asdict(),
                    "effective_percent": shares[0], "against_effective_percent": shares[1]}  # fmt: skip
 
 

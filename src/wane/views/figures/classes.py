@@ -107,8 +107,9 @@ def flow(runs: Sequence[RunFolder], *, top: int = 8, takers: int = 3, width: str
         raise ValueError(f"{missing[0]} has no flow.npz: run it with --set record.flow=true")
     recorded: Any = runs[0].flow
     if recorded["flow"].shape[-1] != len(tasks):
-        raise ValueError(f"{runs[0].name} was evaluated in {len(tasks)} groups of {recorded['flow'].shape[-1]} classes: "
-                         "where probability went is drawn for streams of classes only")  # fmt: skip
+        classes = recorded["flow"].shape[-1]
+        raise ValueError(f"{runs[0].name} was evaluated in {len(tasks)} groups of {classes} classes: where probability "
+                         "went is drawn for streams of classes only")  # fmt: skip
     flows = _mean_over(runs, lambda run: run.flow["flow"])  # type: ignore[index]
     last, names = flows[-1], runs[0].class_names
     seen = np.flatnonzero(~np.isnan(last[:, 0]))

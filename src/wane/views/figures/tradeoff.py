@@ -47,7 +47,7 @@ def tradeoff(runs: Sequence[RunFolder], *, width: str = "page") -> Figure:
             found.append((setting, points))
     if not found:
         raise ValueError(
-            f"of {len(runs)} runs, no two methods with a memory at the same setting are done: there is nothing to compare"
+            f"of {len(runs)} runs, no two methods with a memory are done at the same setting: nothing to compare"
         )
     height = 3.2
     figure = new_figure(width, height * len(found))
