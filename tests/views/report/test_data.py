@@ -12,7 +12,7 @@ from wane.measures.transfer import average, forgetting, plasticity, retention
 from wane.runs.config import build_config, to_toml
 from wane.runs.folder import RunFolder, find_runs
 from wane.softmax.signals import SIGNALS
-from wane.views.report.data import conditional, draw, flow, methods, prepare, smoothness, summaries, summary_rows
+from wane.views.report.data import conditional, draw, flow, group_runs, prepare, smoothness, summaries, summary_rows
 from wane.views.report.findings import hidden_decline, near_zero, timeline
 from wane.views.report.pack import MISSING, pack, script_json, unpack
 from wane.views.report.page import report_page, write_report
@@ -97,7 +97,7 @@ def test_curves_are_those_of_the_history(tmp_path):
     assert curves.shape == (7, 6, 4)
     for i, name in enumerate(names):
         assert np.allclose(curves[i], run.history.trajectory(name).values, atol=0.6e-4, equal_nan=True)
-    loss = unpack(made["curves"]["loss"])
+    loss = unpack(made["curves"]["others"]["loss"])
     assert np.allclose(loss, run.history.trajectory("loss").values, atol=1e-3, equal_nan=True)
     assert made["boundaries"] == [3]
     assert made["class_task"] == [0, 0, 1, 1]
@@ -133,7 +133,8 @@ def test_hidden_decline_and_near(tmp_path):
     assert (row["class"], row["rank"]) == (1, pytest.approx(2))
     first, second, third = prepare(run, "er")["sentences"]
     assert first == (
-        "Accuracy on the 2 classes of earlier tasks went from 90.0%, right after each was learnt, to 45.0%: "
+        "Accuracy on the 2 classes of earlier tasks went from 90.0%, right after each was learnt, to 45.0% "
+        "(mean over classes): "
         "1 lost more than 10 points, most of all “gone” (90.0% to 0%)."
     )
     assert "“gone” stands at 0 %, with its label typically ranked 2nd; “held” kept its accuracy" in second
@@ -190,7 +191,7 @@ def test_methods_and_their_mean(tmp_path):
     runs = [make_run(tmp_path / f"er{s}", seed=s) for s in range(3)]
     runs += [make_run(tmp_path / "cu", memory={"draw": "class_uniform"})]
     runs += [make_run(tmp_path / "begun", seed=3, stop=0, finished=False, with_flow=False)]
-    groups = methods(runs)
+    groups = group_runs(runs)
     assert [(g.title, len(g.runs)) for g in groups] == [("er", 4), ("er, class_uniform", 1)]
     values = {str(run.path): summaries(run) for run in runs[:-1]}
     er, control = summary_rows(groups, values, "accuracy")
@@ -203,7 +204,9 @@ def test_unfinished_runs_are_summed_up_so_far(tmp_path):
     run = make_run(tmp_path / "run", finished=False, stop=4)
     made = prepare(run, "er")
     assert made["notes"] == ["This run is not finished: 4 of 6 epochs. All numbers are those so far."]
-    assert summaries(run)["accuracy"]["average"] == pytest.approx(float(average(run.history.matrix("accuracy"))))
+    assert summaries(run)["class"]["accuracy"]["average"] == pytest.approx(
+        float(average(run.history.matrix("accuracy")))
+    )
     assert made["names"] == ["0", "1", "2", "3"]
 
 

@@ -138,7 +138,7 @@ def _lost(t: Timeline, names: tuple[str, ...]) -> str:
     if not old.any():
         mean = float(np.nanmean(accuracy[-1]))
         over = _classes(len(t.classes))
-        return f"There is only one task so far, so nothing could be lost yet: accuracy is {percent(mean)}, mean over {over}."
+        return f"There is only one task so far, so nothing was lost yet: accuracy is {percent(mean)}, mean over {over}."
     then, now = accuracy[t.learnt(), np.arange(len(t.classes))][old], accuracy[-1][old]
     lost = then - now
     worst = int(lost.argmax())

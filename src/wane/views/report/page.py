@@ -51,7 +51,7 @@ def report_page(runs: Sequence[RunFolder], *, title: str | None = None, most_byt
     settings = [s for s in SETTINGS if any(s in found for found in values.values())] or ["class"]
     signals = {name: SIGNALS[name] for name in recorded_signals(runs) or SIGNALS}
     columns = {name: SUMMARIES[name] for name in shown_summaries(values) or list(SUMMARIES)[:4]}
-    data = {
+    data: dict[str, Any] = {
         "signals": [
             {"name": s.name, "title": s.title, "higher": s.higher_is_better, "bounded": is_bounded(s.name)}
             for s in signals.values()

@@ -116,13 +116,12 @@ def legend(table: RunTable) -> list[str]:
     columns = accuracy_columns()
     if any(columns[name].setting == "task" for name in frame["measure"].unique()):
         lines.append("(task): the task-incremental setting, where a row is scored among the classes of its own task.")
-    compared = frame.filter(pl.col("n") > 0).group_by("setting").agg(pl.col("method").n_unique())["method"].max()
     if frame["er_n"].max():
         lines.append("Differences are paired by seed, with 95 % t-intervals, each for itself. The best is marked only "
                      "where its interval to ER excludes zero.")  # fmt: skip
-    elif compared != 1:  # with a single method there is nothing to compare
+    elif table.comparable:
         lines.append("No run of plain ER with a seed in common: no differences, and nothing is marked as best.")
-    if not frame["control_n"].max() and compared != 1:
+    if table.comparable and not frame["control_n"].max():
         lines.append("No run of the control class_uniform (memory.draw) with a seed in common: a gain may be that of a "
                      "class-wise draw alone.")  # fmt: skip
     if frame["paper"].count():

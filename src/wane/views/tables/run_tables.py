@@ -84,8 +84,9 @@ class RunTable:
     """A table before it is rendered: a row of `frame` for each setting, method and measure, in percentage points.
 
     Columns: setting, data, method, measure; n, mean, std, seeds, missing; er_n, er_difference, er_low, er_high (to ER)
-    and the same for control_ (to class_uniform); paper, paper_std, paper_where; best. `about_printed` says what the
-    published results are of, "" without any.
+    and the same for control_ (to class_uniform); paper, paper_std, paper_where; best. `comparable` is False where
+    there is one method alone, so that there is nothing to compare. `about_printed` says what the published results are
+    of, "" without any.
     """
 
     name: str
@@ -93,6 +94,7 @@ class RunTable:
     definition: str
     frame: pl.DataFrame
     notes: tuple[str, ...]
+    comparable: bool = True
     about_printed: str = ""
 
 
@@ -144,8 +146,10 @@ def run_table(
     schema = {k: pl.Int64 if k in ("n", "er_n", "control_n") else pl.Boolean if k == "best" else pl.String if k in TEXT
               else pl.Float64 for k in records[0]}  # fmt: skip
     frame = pl.DataFrame(records, schema=schema)
+    done = {record["method"] for record in records if record["n"]}
+    alone = len(done) == 1 and (name == "auto" or rows.keys[next(iter(done))].method == BASELINE)
     about = "" if printed is None else printed.about
-    return RunTable(Path(name).stem, rows.title, definition, frame, tuple(dict.fromkeys(notes)), about)
+    return RunTable(Path(name).stem, rows.title, definition, frame, tuple(dict.fromkeys(notes)), not alone, about)
 
 
 TEXT = ("setting", "data", "method", "measure", "seeds", "missing", "paper_where")
