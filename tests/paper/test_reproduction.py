@@ -211,6 +211,8 @@ def test_files_and_page(tmp_path):
     text = written.page.read_text()
     assert "6 of 6 planned runs" in text
     assert "Log-TLR trend sampling gives less forgetting than ER" in text
+    assert "Method(" not in text  # titles, not values
+    assert text.index('<p class="open">') < text.index("At the first boundary")  # the verdict leads
     assert "http:" not in text
     assert "https:" not in text
     with pytest.raises(ValueError, match="none of the 6 runs is done"):

@@ -1,5 +1,7 @@
 """Figures by the data that they carry: what the artists hold against the history, never pixels."""
 
+import json
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -382,3 +384,42 @@ def test_the_command_passes_options_on(run, tmp_path):
     assert "there is no boundary 4" in made.stderr
     made = command("figure", "smoothness", run.path, "-o", tmp_path / "f.png", "--method", "der")
     assert "no run is of method 'der': there are 'er'" in made.stderr
+
+
+def test_methods_in_a_tradeoff_can_be_told_apart(tmp_path):
+    """Four methods without a signal were black rings; two trends of one signal were the same ring."""
+    settings = {
+        "er": {},
+        "cu": {"memory": {"draw": "class_uniform"}},
+        "past": {"memory": {"draw": "class_uniform", "scope": "past"}},
+        "loss": {"learner": {"trend": {"signal": "loss"}}},
+        "loss3": {"learner": {"trend": {"signal": "loss", "window": 3}}},
+    }
+    for place, (name, given) in enumerate(settings.items()):
+        write_run(tmp_path / name, [given], matrix=matrix(0.4 + place / 20))
+    [axes] = tradeoff(find_runs(tmp_path)).axes
+    rings = [c for c in axes.collections if not c.get_label().startswith("_")]
+    looks = {(to_hex(c.get_edgecolor()[0]), c.get_paths()[0].vertices.tobytes()) for c in rings}
+    assert len(looks) == len(settings)
+
+
+def test_a_run_without_memory_is_known_by_its_learner_not_by_a_name(tmp_path):
+    joint = write_run(tmp_path / "joint", [{"learner": {"name": "joint"}}])
+    assert not joint.about.has_memory
+    assert write_run(tmp_path / "er").about.has_memory
+
+
+def test_signs_that_no_font_has_make_no_warnings(tmp_path, recwarn):
+    run = write_run(tmp_path / "a", history=made_history(ACCURACY))
+    summary = json.loads((run.path / "summary.json").read_text())
+    (run.path / "summary.json").write_text(json.dumps(summary | {"class_names": ["猫", "🦊", "c", "d"]}))
+    save_figure(heatmap(find_runs(run.path)), tmp_path / "f.png")
+    assert not [w for w in recwarn if "Glyph" in str(w.message)]
+
+
+def test_names_of_groups_come_from_the_history(tmp_path):
+    history = made_history(ACCURACY)
+    history.names, history.kind = ("north", "south", "east", "west"), "class"
+    run = write_run(tmp_path / "a", history=history)
+    vars(run)["history"] = history  # as a history of another room would be read
+    assert [t.get_text() for t in heatmap([run]).axes[0].get_yticklabels()] == ["north", "south", "east", "west"]

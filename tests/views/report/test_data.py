@@ -1,5 +1,6 @@
 """What the report embeds, against hand-made run folders: packed values, rows, sentences, and what is missing."""
 
+import dataclasses
 import json
 import re
 
@@ -12,6 +13,8 @@ from wane.measures.transfer import average, forgetting, plasticity, retention
 from wane.runs.config import build_config, to_toml
 from wane.runs.folder import RunFolder, find_runs
 from wane.softmax.signals import SIGNALS
+from wane.views.figures import heatmap, trajectories
+from wane.views.palette import is_bounded
 from wane.views.report.data import conditional, draw, flow, group_runs, prepare, smoothness, summaries, summary_rows
 from wane.views.report.findings import hidden_decline, near_zero, timeline
 from wane.views.report.pack import MISSING, pack, script_json, unpack
@@ -279,3 +282,47 @@ def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert target.read_text() == "old"
     assert write_report([run], target).read_text().startswith("<!doctype html>")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "run"]
+
+
+def test_the_headline_says_which_mean_it_is(tmp_path):
+    """A class of 4 images at 0 % and one of 20 at 100 %: 50 % over classes, 83 % over samples."""
+    run = make_run(tmp_path / "run", values=lambda epoch, c: {"accuracy": float(c != 0 or epoch < 3)})
+    even = prepare(run, "er")["sentences"][0]
+    assert "to 50.0% (mean over classes):" in even
+    for e in run.history.evaluations:
+        e.n[e.classes == 0] = 4
+    uneven = prepare(run, "er")["sentences"][0]
+    assert (
+        "to 50.0% (mean over classes; mean over the samples of each task, as in the summary: 100% to 83.3%)" in uneven
+    )
+    assert float(retention(run.history.matrix("accuracy"))) == pytest.approx(20 / 24)  # the library's
+
+
+def test_both_settings_have_a_switch(tmp_path):
+    run = make_run(tmp_path / "run")
+    assert "summary-setting" not in report_page([run]).partition("<script")[0]
+    summary = json.loads((run.path / "summary.json").read_text())
+    values = {"average": 0.875, "forgetting": 0.0, "retention": 0.5, "plasticity": 0.5, "min_acc": 0.25}
+    summary["task_incremental"] = dict.fromkeys(SIGNALS, values)
+    (run.path / "summary.json").write_text(json.dumps(summary))
+    page = report_page([RunFolder(run.path)])
+    head = page.partition('<script type="application/json"')[0]
+    assert '<option value="task">task-incremental</option>' in head
+    assert "mean over its samples" in head
+    data = embedded(page)
+    assert [column["name"] for column in data["columns"]] == list(values)  # the stability gap, where it was recorded
+    assert data["summary"]["task"]["accuracy"]["runs"][0]["average"] == [0.875, None, 1]
+    assert data["summary"]["class"]["accuracy"]["runs"][0]["min_acc"] == [None, None, 0]
+
+
+def test_a_ninth_signal_needs_no_change_here(tmp_path, monkeypatch):
+    """One row of the registry is enough for report and figures, bounded or not."""
+    ninth = dataclasses.replace(SIGNALS["loss"], name="ninth", title="The ninth")
+    monkeypatch.setitem(SIGNALS, "ninth", ninth)
+    run = make_run(tmp_path / "run")
+    data = embedded(report_page([run]))
+    assert data["signals"][-1]["name"] == "ninth"
+    assert data["summary"]["class"]["ninth"]["runs"][0]["average"][2] == 1
+    assert "ninth" in {*data["runs"][0]["curves"]["names"], *data["runs"][0]["curves"]["others"]}
+    assert heatmap([run], signal="ninth").axes[1].get_ylabel() == "The ninth"
+    assert len(trajectories([run], signals=("cm", "ninth")).axes) == 1 + (not is_bounded("ninth"))
