@@ -24,7 +24,7 @@ def run(
     scale: Annotated[str | None, typer.Option(help="demo, small or paper; default: demo, or none for a file.")] = None,
     settings: Settings = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Sets `seed`.")] = None,
-    devices: Annotated[int | None, typer.Option(min=1, help="Sets `devices`: so many GPUs, or processes.")] = None,
+    devices: Annotated[int | None, typer.Option(min=1, help="Sets `devices`: how many GPUs, or processes.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="The run folder; default: runs/RECIPE-SCALE-seedN.")
     ] = None,

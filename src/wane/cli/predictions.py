@@ -88,7 +88,7 @@ def _console() -> Console:
 
     console = Console(highlight=False)
     if not console.is_terminal:
-        console.width = max(console.width, 120)  # nobody is there to widen the window
+        console.width = max(console.width, 120)  # into a file or a pipe: no window to widen
     return console
 
 

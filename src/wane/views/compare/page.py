@@ -33,7 +33,7 @@ def comparison_page(comparison: Comparison, *, before: str = "before", after: st
 
 
 def write_comparison(comparison: Comparison, path: str | os.PathLike[str], *, before: str, after: str) -> None:
-    """Write the page, atomically: the file is whole or as it was before."""
+    """Write the page atomically, so that a failure leaves an older file intact."""
     write_page(path, comparison_page(comparison, before=before, after=after).encode())
 
 

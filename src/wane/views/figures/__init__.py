@@ -56,7 +56,7 @@ def draw_figure(name: str, runs: Sequence[RunFolder], **options: Any) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write PNG, PDF or SVG, by the name's ending; if that fails, the file is as it was before."""
+    """Write PNG, PDF or SVG, by the name's ending, atomically: a failure leaves an older file intact."""
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{target} does not end in {', '.join(SUFFIXES)}: the ending says which format to write")

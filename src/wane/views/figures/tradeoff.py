@@ -86,7 +86,7 @@ def _draw_panel(axes: Axes, points: dict[Method, dict[int, Point]], height: floa
                      label=method.title)  # fmt: skip
         ends.append((float(x.mean()), float(y.mean()), _label(method), colour))
     axes.margins(0.08)
-    # A point of plasticity and one of retention are about as long, else a small difference would look like a great one.
+    # Points of plasticity and of retention get about the same length, so that small differences look small.
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     (left, right), (low, high) = _at_least(left, right, high - low), _at_least(low, high, 0.6 * (right - left))
     first = np.ceil((left - high) / SPACING) * SPACING

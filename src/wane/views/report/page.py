@@ -82,7 +82,7 @@ def report_page(runs: Sequence[RunFolder], *, title: str | None = None, most_byt
 
 
 def write_report(runs: Sequence[RunFolder], path: str | os.PathLike[str], *, title: str | None = None) -> Path:
-    """Write the page, atomically: the file is whole or as it was before. Returns where it is."""
+    """Write the page atomically, so that a failure leaves an older file intact. Returns where it is."""
     return write_page(path, report_page(runs, title=title).encode())
 
 

@@ -67,7 +67,7 @@ function drawDraw() {
   const powers = relative.map((times) => Math.max(-3, Math.log2(times)));
   const times = (power) => ({ "-2": "¼", "-1": "½" })[power] ?? String(2 ** power);
   heatMap(figure, powers, {
-    epochs, columns: run.classes.slice(0, k), tasks: task, domain: [-2, 2], legend: "times an even share", reverse: true, diverging: true, tickFormat: times,
+    epochs, columns: run.classes.slice(0, k), tasks: task, domain: [-2, 2], legend: "times an even share", reverse: false, diverging: true, tickFormat: times,
     label: `part of each class in the replay of ${epochs} epochs`,
     point(at, event) {
       if (!at) return hideTip();
