@@ -4,9 +4,10 @@ import polars as pl
 import pytest
 from views.hand_made import made_replay, write_run
 
+from wane.paper.methods import class_uniform, er
 from wane.paper.questions import QUESTIONS, answers, answers_csv, answers_markdown, effective_share
 from wane.paper.reproduction import PARTS
-from wane.runs.identity import method_title
+from wane.runs.identity import method_of
 from wane.sweeps.plan import expand
 
 SCHEDULE = {"learner": {"milestones": [3]}}
@@ -25,7 +26,7 @@ def runs_of(root, settings, ends):
 def test_differences_are_paired_by_seed(tmp_path):
     runs = runs_of(tmp_path / "er", {}, (0.4, 0.5, 0.6)) + runs_of(tmp_path / "past", PAST, (0.5, 0.6, 0.7, 0.1))
     [answer] = answers(runs)
-    assert (answer.question.method, answer.question.against) == ("er, class_uniform past", "er")
+    assert (answer.question.method, answer.question.against) == (class_uniform("past"), er())
     for measure, expected in {"accuracy": 5, "forgetting": -10, "retention": 10, "plasticity": 0}.items():
         assert answer.differences[measure].difference == pytest.approx(expected)
         assert answer.differences[measure].n == 3  # the fourth seed has no partner
@@ -39,12 +40,12 @@ def test_a_constant_rate_is_compared_with_the_schedule_and_nothing_else(tmp_path
     runs = runs_of(tmp_path / "er", {}, (0.4, 0.5)) + runs_of(tmp_path / "flat", CONSTANT, (0.6, 0.7))
     runs += runs_of(tmp_path / "past", PAST, (0.5, 0.6))
     found = {(a.question.method, a.question.constant): a.differences["retention"].difference for a in answers(runs)}
-    assert found == {("er, class_uniform past", False): pytest.approx(10), ("er", True): pytest.approx(-20)}
+    assert found == {(class_uniform("past"), False): pytest.approx(10), (er(), True): pytest.approx(-20)}
 
 
 def test_without_any_schedule_the_other_questions_are_still_answered(tmp_path):
     runs = [*runs_of(tmp_path / "er", CONSTANT, (0.4,)), *runs_of(tmp_path / "past", CONSTANT | PAST, (0.5,))]
-    assert [a.question.method for a in answers(runs)] == ["er, class_uniform past"]
+    assert [a.question.method for a in answers(runs)] == [class_uniform("past")]
 
 
 def test_effective_share_is_of_the_seen_classes(tmp_path):
@@ -54,5 +55,5 @@ def test_effective_share_is_of_the_seen_classes(tmp_path):
 
 
 def test_every_question_is_about_methods_that_a_recipe_runs():
-    known = {method_title(plan.config) for plan in expand(*PARTS)}
+    known = {method_of(plan.config) for plan in expand(*PARTS)}
     assert {name for question in QUESTIONS for name in (question.method, question.against)} <= known

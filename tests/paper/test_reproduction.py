@@ -1,21 +1,23 @@
 """The verdict comes from the interval; the page and the files come from run folders alone."""
 
+import re
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 from views.hand_made import made_history, write_run
 
 from wane.cli import app
-from wane.cli.paper import _seeded
 from wane.paper.claim_measures import as_wide_as, varies_more, within
 from wane.paper.claims import CLAIMS
 from wane.paper.judging import Claim, judge, judged_markdown
-from wane.paper.reproduction import write_reproduction
+from wane.paper.methods import er, trend, weights
+from wane.paper.reproduction import plan_parts, write_reproduction
 from wane.paper.values import printed
 from wane.runs.config import build_config, parse_setting
 from wane.runs.folder import find_runs
 from wane.sweeps.plan import Planned, expand
-from wane.views.tables.run_tables import Interval
+from wane.views.statistics import Interval
 
 
 def runs_of(root, methods):
@@ -55,14 +57,14 @@ def test_the_verdict_comes_from_the_interval(tmp_path, ends, verdict):
 
 def test_a_claim_of_several_parts_holds_if_every_part_does(tmp_path):
     claim = next(c for c in CLAIMS if c.text.startswith("All continuous variants"))
-    weights = {
+    weighted = {
         s: ({"learner": {"weights": {"signal": s}}}, (0.6, 0.61, 0.6))
         for s in ("tlr", "log_tlr", "rtlr", "cm", "nkl", "ctl")
     }
-    er = {"er": ({}, (0.40, 0.41, 0.39))}
-    assert judge(claim, runs_of(tmp_path / "a", {**er, **weights})).verdict == "holds"
-    worse = {**weights, "nkl": (weights["nkl"][0], (0.2, 0.21, 0.2))}
-    assert judge(claim, runs_of(tmp_path / "b", {**er, **worse})).verdict == "does not hold"
+    plain = {"er": ({}, (0.40, 0.41, 0.39))}
+    assert judge(claim, runs_of(tmp_path / "a", {**plain, **weighted})).verdict == "holds"
+    worse = {**weighted, "nkl": (weighted["nkl"][0], (0.2, 0.21, 0.2))}
+    assert judge(claim, runs_of(tmp_path / "b", {**plain, **worse})).verdict == "does not hold"
     assert judge(claim, []).verdict == "cannot tell"
 
 
@@ -79,7 +81,7 @@ def test_the_diagnostics_are_judged_from_the_history(tmp_path):
 
 def test_the_order_of_the_table_is_judged_by_seeds_that_have_all_of_it(tmp_path):
     claim = next(c for c in CLAIMS if "order of the seven signals" in c.text)
-    as_printed = {s: printed("cifar100", f"er, weights {s}", "accuracy").mean / 100
+    as_printed = {s: printed("cifar100", weights(s), "accuracy").mean / 100
                   for s in ("tlr", "log_tlr", "rtlr", "cm", "nkl", "ctl", "accuracy")}  # fmt: skip
     methods = {s: ({"learner": {"weights": {"signal": s}}}, (v, v, 1 - v)) for s, v in as_printed.items()}
     methods["ctl"] = (methods["ctl"][0], methods["ctl"][1][:2])  # the third seed lacks one
@@ -139,7 +141,7 @@ def test_a_gain_can_be_less_than_printed(tmp_path, ends, words):
 def test_two_methods_are_alike_if_neither_is_a_margin_above_the_other(tmp_path):
     """Old tasks at 0.50 and 0.51, 0.52 and 0.51: accuracy, a mean of two tasks, differs by half a point either way."""
     runs = runs_of(tmp_path, {"er": ({}, (0.50, 0.52)), "trend": (TREND, (0.51, 0.51))})
-    parts = within(1, "accuracy", ("er", "er, trend log_tlr"))(runs)
+    parts = within(1, "accuracy", (er(), trend("log_tlr")))(runs)
     assert parts["er above er, trend log_tlr"] == {0: pytest.approx(1.5), 1: pytest.approx(0.5)}
     assert parts["er, trend log_tlr above er"] == {0: pytest.approx(0.5), 1: pytest.approx(1.5)}
 
@@ -147,11 +149,11 @@ def test_two_methods_are_alike_if_neither_is_a_margin_above_the_other(tmp_path):
 def test_variation_is_a_ratio_with_the_interval_of_the_f_distribution(tmp_path):
     """Standard deviations of 2 and 1: one doubling. F(0.975; 2, 2) is 39: with three seeds 2.64 are chance."""
     runs = runs_of(tmp_path, {"er": ({}, (0.40, 0.42, 0.44)), "trend": (TREND, (0.50, 0.51, 0.52))})
-    found = varies_more("retention", ("er", "er, trend log_tlr"), ("er", "er, trend loss"))(runs)
+    found = varies_more("retention", (er(), trend("log_tlr")), (er(), trend("loss")))(runs)
     chance = np.log2(39) / 2
     assert found["er against er, trend log_tlr"] == pytest.approx(Interval(3, 1.0, 1 - chance, 1 + chance), rel=1e-6)
     assert found["er against er, trend loss"] == Interval(0, None, None, None)
-    claim = Claim("table2", "cifar100", "", "", "", "", varies_more("retention", ("er", "er, trend log_tlr")))
+    claim = Claim("table2", "cifar100", "", "", "", "", varies_more("retention", (er(), trend("log_tlr"))))
     assert judge(claim, runs).verdict == "cannot tell"
 
 
@@ -188,7 +190,7 @@ def test_files_and_page(tmp_path):
             plans.append((Planned(name, build_config(run.config.model_dump(), {"recipe": "table2-small"})), run))
     out = tmp_path / "out"
     planned, runs = [p for p, _ in plans], [r for _, r in plans]
-    page = write_reproduction({"diagnostics": planned, "table2": planned}, runs, out)
+    written = write_reproduction({"diagnostics": planned, "table2": planned}, runs, out)
     names = {path.name for path in out.iterdir()}
     assert {
         "diagnostics_cifar100.json",
@@ -206,9 +208,11 @@ def test_files_and_page(tmp_path):
     listed = (out / "claims.md").read_text()
     assert "| **not run** |" in listed
     assert "| Log-TLR trend sampling gives less forgetting than ER | 4.4, Table 2 | cifar100 | 8.68 | +0.00" in listed
-    text = page.read_text()
+    text = written.page.read_text()
     assert "6 of 6 planned runs" in text
     assert "Log-TLR trend sampling gives less forgetting than ER" in text
+    assert "Method(" not in text  # titles, not values
+    assert text.index('<p class="open">') < text.index("At the first boundary")  # the verdict leads
     assert "http:" not in text
     assert "https:" not in text
     with pytest.raises(ValueError, match="none of the 6 runs is done"):
@@ -241,7 +245,7 @@ def test_seeds_of_the_headline_count_for_the_claims_of_the_tables(tmp_path):
 def test_the_same_run_recorded_twice_counts_once(tmp_path):
     runs = [write_run(tmp_path / f"{flow}", [{"record": {"flow": flow}}]) for flow in (True, False)]
     plans = [Planned("ER", run.config) for run in runs]
-    page = write_reproduction({"table2": plans}, runs, tmp_path / "out").read_text()
+    page = write_reproduction({"table2": plans}, runs, tmp_path / "out").page.read_text()
     assert "1 of 1 planned runs" in page
 
 
@@ -260,6 +264,9 @@ def test_the_command_runs_what_is_missing_and_shows_it(tmp_path, monkeypatch):
     assert "ER, constant rate" in (tmp_path / "reproduction" / "ablations.txt").read_text()
     shown = CliRunner().invoke(app, [*command, "--only-show", "--out", "again"])
     assert shown.exit_code == 0, shown.output
+    assert re.search(
+        r"^of \d+ claims, \d+ holds?, \d+ do(es)? not hold, and of \d+ these runs cannot tell$", shown.output, re.M
+    )
     for name in ("ablations.txt", "claims.md", "questions.csv"):
         assert (tmp_path / "again" / name).read_text() == (tmp_path / "reproduction" / name).read_text()
     assert "5 of 15" in (tmp_path / "again" / "reproduction.html").read_text()  # the recipe has three seeds
@@ -284,6 +291,11 @@ def test_a_run_that_fails_is_said_and_the_rest_is_shown(tmp_path, monkeypatch):
 
 
 def test_parts_without_seeds_of_their_own_get_three():
-    assert _seeded("diagnostics", {"data.name": ["cifar100"]}) == {"data.name": ["cifar100"], "seed": [0, 1, 2]}
-    assert _seeded("diagnostics", {"seed": [4]}) == {"seed": [4]}
-    assert _seeded("windows_percent", {}) == {}
+    def seeds(part, **options):
+        return sorted({plan.config.seed for plan in plan_parts(part, scale="small", **options)[part]})
+
+    assert seeds("diagnostics") == [0, 1, 2]
+    assert seeds("diagnostics", seeds=1) == [0]
+    assert seeds("windows_percent") == [0, 1, 2, 3, 4, 5]
+    with pytest.raises(ValueError, match=r"unknown part 'tabel1'; did you mean 'table1'\? Known: diagnostics, "):
+        plan_parts("tabel1", scale="small")

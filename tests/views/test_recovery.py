@@ -212,11 +212,11 @@ def test_reproduction(tmp_path):
     assert {"recovery_cifar100.txt", "recovery_cifar100.csv", "recovery_cifar100.png"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }
-    assert "er, alone: speed, n = 32" in page.read_text()
+    assert "er, alone: speed, n = 32" in page.page.read_text()
     assert pl.read_csv(tmp_path / "out" / "recovery_cifar100.csv")["rho"].max() == pytest.approx(1)
     lean = write_run(tmp_path / "runs" / "lean", [{"seed": 9}], recovery=lost().clear())
     plan = [Planned("ER", build_config(lean.config.model_dump(), {"recipe": "recovery-small"}))]
-    assert "no class was lost" in write_reproduction({"recovery": plan}, [lean], tmp_path / "lean").read_text()
+    assert "no class was lost" in write_reproduction({"recovery": plan}, [lean], tmp_path / "lean").page.read_text()
 
 
 def test_claims_are_judged_on_the_runs_of_their_own_recipe(tmp_path):
@@ -237,6 +237,6 @@ def test_claims_are_judged_on_the_runs_of_their_own_recipe(tmp_path):
             made.append((Planned(recipe, build_config(run.config.model_dump(), {"recipe": f"{recipe}-small"})), run))
     planned, runs = zip(*made, strict=True)
     by_part = {part: [plan for plan in planned if plan.variant == part] for part in ("table2", "recovery")}
-    text = write_reproduction(by_part, runs, tmp_path / "out").read_text()
+    text = write_reproduction(by_part, runs, tmp_path / "out").page.read_text()
     row = text[text.index("Log-TLR trend sampling gives higher accuracy than ER") :]
     assert "+5.00" in row[:600]

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from wane.runs.config import Config
 
 __all__ = ["archive", "data", "log", "methods", "recipes", "run", "runs"]
@@ -58,6 +56,7 @@ def run(
     from wane.cli.listeners import follow
     from wane.training.progress import Progress
     from wane.training.run import run as run_config
+    from wane.views.tables.terminal import summary_table
 
     config = complete(config)
     if not quiet and not (folder / CONFIG).exists():
@@ -80,27 +79,13 @@ def runs(
     ] = "runs",
 ) -> None:
     """List the runs below a folder: state, accuracy, forgetting, duration. Also while a sweep goes on elsewhere."""
-    from rich.table import Table
-
     from wane.runs.store import read_runs
+    from wane.views.tables.terminal import runs_table
 
     if "://" not in root and not Path(root).exists():
         raise ValueError(f"there is no folder {root}: give the one that your runs are in")
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("run", "recipe", "seed", "state", "accuracy", "forgetting", "retention", "plasticity", "seconds"):
-        words = name in ("run", "recipe", "state")
-        table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
-    for run in read_runs(root):
-        if run.status.state == "unreadable":
-            table.add_row(run.name, "", "", run.status.words(0))
-            continue
-        config, summary = run.config, run.summary
-        accuracy = (summary.get("metrics") or summary["task_incremental"])["accuracy"] if summary else {}
-        numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
-        state = run.status.words(config.total_epochs)
-        seconds = f"{summary['seconds']:.0f}" if summary else ""
-        table.add_row(run.name, config.recipe, str(config.seed), state, *numbers, seconds)
-    _print(table if table.row_count else f"no runs below {root}")
+    found = read_runs(root)
+    _print(runs_table(found) if found else f"no runs below {root}")
 
 
 def archive(
@@ -203,21 +188,6 @@ def data(
     typer.echo("\n".join(lines))
 
 
-def summary_table(summary: dict[str, Any]) -> Table:
-    """The summaries of every signal: how good at the end, how much was forgotten, kept, and learnt."""
-    from rich.table import Table
-
-    from wane.softmax.signals import SIGNALS
-
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for name in ("signal", "average", "forgetting", "retention", "plasticity"):
-        table.add_column(name, justify="left" if name == "signal" else "right")
-    for name, values in (summary.get("metrics") or summary["task_incremental"]).items():
-        found = (values.get(column) for column in ("average", "forgetting", "retention", "plasticity"))
-        table.add_row(SIGNALS[name].title, *("" if v is None else f"{v:.3f}" for v in found))
-    return table
-
-
 def _say_what_it_takes(config: Config) -> None:
     """A line about time and memory before a long run starts; whatever is wrong with the run, it will say itself."""
     from wane.training.estimate import estimate
@@ -230,10 +200,6 @@ def _say_what_it_takes(config: Config) -> None:
         typer.echo(f"wane: {config.recipe} takes {found}", err=True)
     if found.seconds > TOO_LONG and found.how.endswith("cpu"):
         typer.echo("wane: that is too long for a CPU: use a GPU, or --scale small; starting anyway", err=True)
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"
 
 
 def _print(*parts: Any) -> None:

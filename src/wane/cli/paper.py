@@ -1,15 +1,51 @@
-"""The command `wane reproduce`; `wane.cli` registers it. Imports wait until it is called."""
+"""The commands about the paper: diagnostics, reproduce. `wane.cli` registers them; imports wait until one is called."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from wane.cli.lab import Settings
+from wane.cli.views import Around, Classes, Levels, Method, Runs, Tolerance
 
-__all__ = ["reproduce"]
+__all__ = ["diagnostics", "reproduce"]
+
+
+def diagnostics(
+    runs: Runs,
+    method: Method = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="OUT.JSON", help="Also write the numbers to a file; - prints them.")
+    ] = None,
+    level: Levels = None,
+    tolerance: Tolerance = None,
+    around: Around = None,
+    classes: Classes = None,
+) -> None:
+    """Show how each signal is spread at fixed accuracy and changes near boundaries, beside what the paper says."""
+    from wane.paper.diagnostics import diagnose, diagnostics_table
+    from wane.runs.folder import find_runs
+    from wane.views.observations import choose
+
+    options: dict[str, Any] = {"levels": level or None, "tolerance": tolerance, "around": around, "classes": classes}
+    given = {key: value for key, value in options.items() if value is not None}
+    found = diagnose(choose(find_runs(*runs), method), **given)
+    text = json.dumps(found.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
+    if str(json_file) == "-":
+        typer.echo(text)
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, 120)
+    console.print(diagnostics_table(found))
+    if json_file is not None:
+        json_file.write_text(text + "\n", encoding="utf-8")
+        typer.echo(f"wrote {json_file}", err=True)
 
 
 def reproduce(
@@ -40,34 +76,19 @@ def reproduce(
 ) -> None:
     """Check the paper: run what is missing, then put each of its claims beside the measured value."""
     from wane.cli.sweep import carry_out
-    from wane.paper.reproduction import PARTS, write_reproduction
-    from wane.registry import Registry
+    from wane.paper.reproduction import plan_parts, write_reproduction
     from wane.runs.config import parse_setting
     from wane.runs.folder import find_runs
     from wane.sweeps.engines import Options
-    from wane.sweeps.plan import expand
 
-    parts = list(PARTS) if part == "all" else [part]
-    for name in parts:
-        Registry("part", {**PARTS, "all": ()})[name]
-    over: dict[str, list[Any]] = {} if seeds is None else {"seed": list(range(seeds))}
-    if scale != "demo":  # the demo has its own data
-        over["data.name"] = list(data or ["cifar100"])
     layers = tuple(parse_setting(text) for text in settings or [])
-    planned = {name: expand(name, scale=scale, settings=layers, over=_seeded(name, over)) for name in parts}
+    planned = plan_parts(part, scale=scale, data=data or (), seeds=seeds, settings=layers)
     all_done = True
     if not only_show:
         once = {plan.name: plan for plans in planned.values() for plan in plans}  # parts share runs
         all_done = carry_out(once.values(), runs, engine=engine, options=Options(workers=workers))
-    page = write_reproduction(planned, find_runs(runs), out)
-    typer.echo(f"wrote {page}")
+    written = write_reproduction(planned, find_runs(runs), out)
+    typer.echo(written.words)
+    typer.echo(f"wrote {written.page}")
     if not all_done:
         raise typer.Exit(1)
-
-
-def _seeded(recipe: str, over: dict[str, list[Any]]) -> dict[str, list[Any]]:
-    """`over`, with three seeds where neither it nor the recipe names any: one run proves nothing."""
-    from wane.runs.recipes import recipe_settings
-
-    named = {**recipe_settings(recipe).get("over", {}), **over}
-    return over if "seed" in named else {**over, "seed": [0, 1, 2]}

@@ -1,17 +1,16 @@
-"""The commands that show runs: figure, table, diagnostics. `wane.cli` registers them; imports wait until one is called.
+"""The commands that show runs: figure, table, report. `wane.cli` registers them; imports wait until one is called.
 
 What a command prints goes to the standard output; what it wrote, and where, to the standard error.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-__all__ = ["diagnostics", "figure", "report", "table"]
+__all__ = ["figure", "report", "table"]
 
 Runs = Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Run folders, or folders that hold some.")]
 Method = Annotated[
@@ -45,14 +44,14 @@ def figure(
     classes: Classes = None,
     measure: Annotated[
         str | None,
-        typer.Option(help="windows: accuracy, forgetting, retention or plasticity; recovery: speed or net."),
+        typer.Option(help="windows: accuracy, forgetting or another column of a table; recovery: speed or net."),
     ] = None,
     within: Annotated[
         str | None, typer.Option(help="recovery: ranks among all; run and task; or run, task and age.")
     ] = None,
     forgetting: Definition = None,
-    top: Annotated[int | None, typer.Option(min=1, help="flow: so many forgotten classes.")] = None,
-    takers: Annotated[int | None, typer.Option(min=1, help="flow: so many takers of each.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="flow: how many forgotten classes.")] = None,
+    takers: Annotated[int | None, typer.Option(min=1, help="flow: how many takers of each.")] = None,
     width: Annotated[str | None, typer.Option(help="column (3.4 in) or page (7 in).")] = None,
 ) -> None:
     """Draw a figure of runs, ready for a paper."""
@@ -74,51 +73,22 @@ def table(
     runs: Runs,
     format: Annotated[str, typer.Option(help="text, markdown, latex or csv.")] = "text",
     forgetting: Definition = None,
+    setting: Annotated[
+        str, typer.Option(help="class, task or both: class- or task-incremental results, as far as there are any.")
+    ] = "both",
 ) -> None:
     """Show a table of methods: mean ± std over seeds, paired differences to ER and to the class-wise control."""
+    from wane.paper.values import PAPER
     from wane.runs.folder import find_runs
     from wane.views.tables.formats import FORMATS
     from wane.views.tables.run_tables import run_table
 
     render = FORMATS[format]  # before the work: an unknown one lists the known
-    made = run_table(name, find_runs(*runs), definition=forgetting or "peak")
+    made = run_table(name, find_runs(*runs), definition=forgetting or "peak", setting=setting, printed=PAPER)
     typer.echo(render(made), nl=False)
     if format == "csv":
         for note in made.notes:
             typer.echo(f"note: {note}", err=True)
-
-
-def diagnostics(
-    runs: Runs,
-    method: Method = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="OUT.JSON", help="Also write the numbers to a file; - prints them.")
-    ] = None,
-    level: Levels = None,
-    tolerance: Tolerance = None,
-    around: Around = None,
-    classes: Classes = None,
-) -> None:
-    """Show how each signal is spread at fixed accuracy and changes near boundaries, beside what the paper says."""
-    from wane.runs.folder import find_runs
-    from wane.views.observations import choose, diagnose, diagnostics_table
-
-    options: dict[str, Any] = {"levels": level or None, "tolerance": tolerance, "around": around, "classes": classes}
-    given = {key: value for key, value in options.items() if value is not None}
-    found = diagnose(choose(find_runs(*runs), method), **given)
-    text = json.dumps(found.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
-    if str(json_file) == "-":
-        typer.echo(text)
-        return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(console.width, 120)
-    console.print(diagnostics_table(found))
-    if json_file is not None:
-        json_file.write_text(text + "\n", encoding="utf-8")
-        typer.echo(f"wrote {json_file}", err=True)
 
 
 def report(

@@ -8,33 +8,23 @@ import numpy as np
 import polars as pl
 
 from wane.paper.judging import Measure, Numbers, by_seed_of, differences_of
+from wane.paper.methods import trend
 from wane.paper.values import RESULTS
 from wane.runs.folder import RunFolder
-from wane.softmax.signals import SIGNALS
+from wane.runs.identity import Method
 from wane.views.observations import at_level, box, changes, observations, transition_width
 from wane.views.recovery import WITHIN, correlate, spearman, speeds
-from wane.views.tables.run_tables import Interval
+from wane.views.statistics import Interval
 
 __all__ = [
-    "CONTINUOUS", "WINDOWS", "as_wide_as", "elevated", "foretold", "in_order", "lost_at_once",
-    "more_at_once", "near_zero", "saturated", "spread_at", "steadier", "trend", "varies_more", "volatile", "weights",
-    "whiskers", "within",
+    "CONTINUOUS", "FIGURE_4_WINDOWS", "as_wide_as", "elevated", "foretold", "in_order", "lost_at_once",
+    "more_at_once", "near_zero", "saturated", "spread_at", "steadier", "varies_more", "volatile", "whiskers", "within",
 ]  # fmt: skip
 
+#: The signals that the paper calls continuous, in its order, and the windows of its Figure 4.
 CONTINUOUS = ("tlr", "log_tlr", "rtlr", "cm", "nkl", "ctl")
-WINDOWS = (3, 5, 10, 15, 20)
-FEW = 4  # observations, below which there are no quartiles to speak of
-
-
-def weights(signal: str) -> str:
-    """The title of a method, as `method_title` says it."""
-    return f"er, weights {signal}"
-
-
-def trend(signal: str, window: int = 10, slope: str = "raw", gamma: float = 2) -> str:
-    """The title of a method, as `method_title` says it."""
-    said = [f"window {window}"] * (window != 10) + [f"gamma {gamma:g}"] * (gamma != 2) + [slope] * (slope != "raw")
-    return f"er, trend {signal}" + (f" ({', '.join(said)})" if said else "")
+FIGURE_4_WINDOWS = (3, 5, 10, 15, 20)
+FEW = 4  # observations; with fewer, quartiles mean nothing
 
 
 def first_epoch_share(run: RunFolder) -> dict[str, float]:
@@ -83,7 +73,7 @@ def saturated(run: RunFolder) -> dict[str, float]:
 def whiskers(run: RunFolder) -> dict[str, float]:
     """The upper whisker of each signal's changes at transitions."""
     moved = changes([run], around=transition_width([run])).filter(pl.col("phase") == "transition")
-    return {signal: box(moved[signal].to_numpy()).whisker_high for signal in SIGNALS if signal != "loss"}
+    return {signal: box(moved[signal].to_numpy()).whisker_high for signal in ("accuracy", *CONTINUOUS)}
 
 
 def volatile(run: RunFolder) -> dict[str, float]:
@@ -133,9 +123,9 @@ def steadier(slope: str) -> Measure:
     every = (*others, "accuracy")
 
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
-        ends = {(s, w): by_seed_of(runs, trend(s, w, slope), "accuracy") for s in every for w in WINDOWS}
-        seeds = {w: set.intersection(*(set(ends[s, w]) for s in every)) for w in WINDOWS}
-        complete = [w for w in WINDOWS if seeds[w]]
+        ends = {(s, w): by_seed_of(runs, trend(s, w, slope), "accuracy") for s in every for w in FIGURE_4_WINDOWS}
+        seeds = {w: set.intersection(*(set(ends[s, w]) for s in every)) for w in FIGURE_4_WINDOWS}
+        complete = [w for w in FIGURE_4_WINDOWS if seeds[w]]
         if len(complete) < 2:
             return {s: {} for s in others}
         common = sorted(set.intersection(*(seeds[w] for w in complete)))
@@ -178,28 +168,30 @@ def as_wide_as(signal: str, printed: float) -> Callable[[RunFolder], dict[str, f
     return wider
 
 
-def within(margin: float, measure: str, *pairs: tuple[str, str]) -> Measure:
+def within(margin: float, measure: str, *pairs: tuple[Method, Method]) -> Measure:
     """How far the difference of each pair stays below `margin` points, whichever is greater."""
 
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
         parts: dict[str, Numbers] = {}
         for one, other in (*pairs, *((b, a) for a, b in pairs)):
             above = differences_of(runs, one, other, measure)
-            parts[f"{one} above {other}"] = {seed: margin - d for seed, d in above.items()}
+            parts[f"{one.title} above {other.title}"] = {seed: margin - d for seed, d in above.items()}
         return parts
 
     return numbers
 
 
-def varies_more(measure: str, *pairs: tuple[str, str]) -> Measure:
+def varies_more(measure: str, *pairs: tuple[Method, Method]) -> Measure:
     """By how many doublings the standard deviation of each pair's first method is above the second's.
 
     The interval is that of the F distribution. With three seeds it takes in everything up to a ratio of 6.2.
     """
 
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Interval]:
-        return {f"{more} against {less}": _ratio(by_seed_of(runs, more, measure), by_seed_of(runs, less, measure))
-                for more, less in pairs}  # fmt: skip
+        return {
+            f"{more.title} against {less.title}": _ratio(*(by_seed_of(runs, m, measure) for m in (more, less)))
+            for more, less in pairs
+        }
 
     return numbers
 
@@ -216,7 +208,7 @@ def _ratio(more: Numbers, less: Numbers) -> Interval:
     return Interval(min(n, m), float(ratio), float(ratio - high), float(ratio - low))
 
 
-def in_order(*methods: str) -> Measure:
+def in_order(*methods: Method) -> Measure:
     """The rank correlation of the methods' accuracies with the printed ones, for seeds that have them all."""
     said = [RESULTS["cifar100", method, "accuracy"].mean for method in methods]
 

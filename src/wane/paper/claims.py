@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from wane.paper.claim_measures import (
     CONTINUOUS,
-    WINDOWS,
+    FIGURE_4_WINDOWS,
     as_wide_as,
     elevated,
     foretold,
@@ -17,15 +17,15 @@ from wane.paper.claim_measures import (
     saturated,
     spread_at,
     steadier,
-    trend,
     varies_more,
     volatile,
-    weights,
     whiskers,
     within,
 )  # fmt: skip
 from wane.paper.judging import Claim, Measure, better, of_er
+from wane.paper.methods import class_uniform, er, trend, weights
 from wane.runs.folder import RunFolder
+from wane.runs.identity import Method
 from wane.views.observations import LEVELS
 
 __all__ = ["CLAIMS"]
@@ -47,7 +47,7 @@ def _windows(recipe: str, slope: str) -> tuple[Claim, ...]:
     def claim(where: str, text: str, printed: str, measure: Measure, unit: str = "points") -> Claim:
         return Claim(recipe, "cifar100", where, f"{text}{note}", printed, unit, measure)
 
-    def at(signal: str, window: int) -> str:
+    def at(signal: str, window: int) -> Method:
         return trend(signal, window, slope)
 
     others = ("log_tlr", "loss", "nkl", "cm")
@@ -67,7 +67,7 @@ def _windows(recipe: str, slope: str) -> tuple[Claim, ...]:
         claim("4.4", "The accuracy trend falls again from 15 to 20 epochs", "1.19",
               better("accuracy", (at("accuracy", 15), at("accuracy", 20)))),
         claim("4.4", "The accuracy trend's variance stays elevated: above Log-TLR's", "no number",
-              varies_more("accuracy", *((at("accuracy", w), at("log_tlr", w)) for w in WINDOWS)), DOUBLINGS),
+              varies_more("accuracy", *((at("accuracy", w), at("log_tlr", w)) for w in FIGURE_4_WINDOWS)), DOUBLINGS),
     )  # fmt: skip
 
 
@@ -75,7 +75,7 @@ def _percent() -> tuple[Claim, ...]:
     """The claims of Figure 4 with accuracy in percent: a hundred times the slope, or the gamma."""
     binary, longer, ranks = (trend(s, w, gamma=200) for s, w in (("accuracy", 3), ("accuracy", 15), ("log_tlr", 3)))
 
-    def claim(where: str, text: str, printed: str, method: str, against: str) -> Claim:
+    def claim(where: str, text: str, printed: str, method: Method, against: Method) -> Claim:
         measure = better("accuracy", (method, against))
         return _points("windows_percent", "cifar100", f"control to {where}", text, printed, measure)
 
@@ -137,9 +137,9 @@ def _weighting() -> tuple[Claim, ...]:
     others = (*(s for s in CONTINUOUS if s != "log_tlr"), "accuracy")
     return (
         _points("table1", cifar, "abstract, 4.3", "Log-TLR weights give less forgetting than ER", "1.28",
-                better("forgetting", (ours, "er"))),
+                better("forgetting", (ours, er()))),
         _points("table1", cifar, "4.3, Table 1", "Log-TLR weights give higher accuracy than ER", "0.65",
-                better("accuracy", (ours, "er"))),
+                better("accuracy", (ours, er()))),
         _points("table1", cifar, "4.3", "Log-TLR weights give the highest accuracy of all", "0.55 to 1.77",
                 better("accuracy", *((ours, weights(s)) for s in others))),
         Claim("table1", cifar, "4.3", "CM and TLR weights perform similarly (here: within a point)", "0.03",
@@ -148,18 +148,18 @@ def _weighting() -> tuple[Claim, ...]:
                 "roughly 1 (0.84 to 1.01)",
                 better("accuracy", *((weights(a), weights(b)) for a in ("cm", "tlr") for b in ("ctl", "nkl")))),
         _points("table1", cifar, "4.3", "All continuous variants outperform ER (Table 1 itself says otherwise of "
-                "three)", "0.65 to -0.91", better("accuracy", *((weights(s), "er") for s in CONTINUOUS))),
+                "three)", "0.65 to -0.91", better("accuracy", *((weights(s), er()) for s in CONTINUOUS))),
         _points("table1", cifar, "4.3", "Accuracy weights do not outperform ER", "1.12",
-                better("accuracy", ("er", weights("accuracy")))),
+                better("accuracy", (er(), weights("accuracy")))),
         _points("table1", cifar, "4.2, end", "NKL and CTL are suited to weighting (here: less forgetting than TLR)",
                 "0.20 to 0.81", better("forgetting", *((weights(s), weights("tlr")) for s in ("nkl", "ctl")))),
         Claim("table1", cifar, "Table 1", "The order of the seven signals as weights, by accuracy, follows that of the "
               "table", "1", "Spearman's rho", in_order(*map(weights, (*CONTINUOUS, "accuracy")))),
         *(_points("table1", tiny, "4.3, Table 1", f"{name} weights give less forgetting than ER", printed,
-                  better("forgetting", (weights(signal), "er")))
+                  better("forgetting", (weights(signal), er())))
           for name, signal, printed in (("Log-TLR", "log_tlr", "1.60"), ("NKL", "nkl", "1.13"))),
         Claim("table1", tiny, "4.3", "Changes of accuracy are within noise (here: within a point)", "-1.48 to 0.09",
-              "points within the margin", within(1, "accuracy", (ours, "er"), (weights("nkl"), "er"))),
+              "points within the margin", within(1, "accuracy", (ours, er()), (weights("nkl"), er()))),
         Claim("table1", tiny, "4.3", "The forgetting of NKL weights varies less than that of Log-TLR weights",
               "± 0.12, ± 1.58", DOUBLINGS, varies_more("forgetting", (ours, weights("nkl")))),
     )  # fmt: skip
@@ -175,13 +175,13 @@ def _sampling() -> tuple[Claim, ...]:
 
     return (
         *(_points("table2", data, where, "Log-TLR trend sampling gives less forgetting than ER", gain,
-                  better("forgetting", (ours, "er")))
+                  better("forgetting", (ours, er())))
           for data, where, gain in ((cifar, "4.4, Table 2", "8.68"), (tiny, "abstract, 4.4", "7.72"))),
         *(_points("table2", data, "4.4, Table 2", "Log-TLR trend sampling gives higher accuracy than ER", gain,
-                  better("accuracy", (ours, "er")))
+                  better("accuracy", (ours, er())))
           for data, gain in ((cifar, "5.38"), (tiny, "1.07"))),
         *(_points("table2", data, "4.4, Table 2", "Loss trend sampling gives less forgetting than ER", gain,
-                  better("forgetting", (trend("loss"), "er")))
+                  better("forgetting", (trend("loss"), er())))
           for data, gain in ((cifar, "9.47"), (tiny, "8.75"))),
         _points("table2", cifar, "4.4", "The loss trend forgets least of all", "0.79 to 7.48",
                 leads("forgetting", "loss")),
@@ -221,6 +221,6 @@ CLAIMS: tuple[Claim, ...] = (
     *_boundaries(constant_rate=True),
     # What the paper does not ask: is it the trend, or the class-wise draw that comes with it?
     *(Claim("table2", data, "control, not in the paper", "Log-TLR trend sampling beats a class-uniform draw",
-            "not measured", "points", better("accuracy", (trend("log_tlr"), "er, class_uniform")))
+            "not measured", "points", better("accuracy", (trend("log_tlr"), class_uniform())))
       for data in ("cifar100", "tiny_imagenet")),
 )  # fmt: skip

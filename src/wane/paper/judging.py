@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import NamedTuple
 
+from wane.paper.methods import er
 from wane.runs.folder import RunFolder
-from wane.runs.identity import method_title
-from wane.runs.layout import HISTORY
-from wane.views.tables.run_tables import Interval, measures, paired
+from wane.runs.identity import Method, method_of
+from wane.views.observations import has_history
+from wane.views.statistics import Interval, paired
+from wane.views.summaries import accuracy_measures
 
 __all__ = [
+    "CLAIM_VERDICTS",
     "UNBROKEN",
-    "VERDICTS",
     "Claim",
     "Judged",
     "Measure",
@@ -35,7 +37,7 @@ __all__ = [
     "verdict_of",
 ]
 
-VERDICTS = ("holds", "does not hold", "cannot tell")
+CLAIM_VERDICTS = ("holds", "does not hold", "cannot tell")
 Numbers = Mapping[int, float]  # by seed
 #: What is above zero if a claim holds, part by part: numbers whose mean it is, or an interval of another kind.
 Measure = Callable[[Sequence[RunFolder]], Mapping[str, Numbers | Interval]]
@@ -141,23 +143,23 @@ def has_constant_rate(run: RunFolder) -> bool:
     return learner.decay == 1 or not learner.milestones
 
 
-def by_seed_of(runs: Sequence[RunFolder], method: str, measure: str) -> dict[int, float]:
+def by_seed_of(runs: Sequence[RunFolder], method: Method, measure: str) -> dict[int, float]:
     """A measure of every run of a method that is done, by its seed, in percent."""
     found = {}
     for run in runs:
-        values = measures(run) if method_title(run.config) == method else None
-        if values is not None:
+        values = accuracy_measures(run) if method_of(run.config) == method else None
+        if values is not None and measure in values:
             found[run.config.seed] = values[measure]
     return found
 
 
-def differences_of(runs: Sequence[RunFolder], one: str, other: str, measure: str) -> dict[int, float]:
+def differences_of(runs: Sequence[RunFolder], one: Method, other: Method, measure: str) -> dict[int, float]:
     """How far a method is above another, for the seeds that both have."""
     a, b = by_seed_of(runs, one, measure), by_seed_of(runs, other, measure)
     return {seed: a[seed] - b[seed] for seed in a if seed in b}
 
 
-def better(measure: str, *pairs: tuple[str, str]) -> Measure:
+def better(measure: str, *pairs: tuple[Method, Method]) -> Measure:
     """Each pair's first method beats its second: higher accuracy, or lower forgetting."""
     sign = -1 if measure == "forgetting" else 1
 
@@ -165,16 +167,17 @@ def better(measure: str, *pairs: tuple[str, str]) -> Measure:
         parts: dict[str, Numbers] = {}
         for better, worse in pairs:
             differences = differences_of(runs, better, worse, measure)
-            parts[f"{better} against {worse}"] = {seed: sign * d for seed, d in differences.items()}
+            parts[f"{better.title} against {worse.title}"] = {seed: sign * d for seed, d in differences.items()}
         return parts
 
     return numbers
 
 
 def of_er(number: Callable[[RunFolder], dict[str, float]], *, constant_rate: bool = False) -> Measure:
-    """Numbers of each ER run whose history was kept and crosses a boundary; without a schedule only, if so wanted.
+    """Numbers of each ER run whose history was kept and crosses a boundary.
 
-    What a run cannot tell is NaN, or is left out.
+    With `constant_rate`, only runs without a schedule of the learning rate count. What a run cannot tell is NaN, or is
+    left out.
     """
 
     def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
@@ -182,7 +185,7 @@ def of_er(number: Callable[[RunFolder], dict[str, float]], *, constant_rate: boo
         for run in runs:
             if run.config.num_tasks < 2 or (constant_rate and not has_constant_rate(run)):
                 continue
-            if method_title(run.config) == "er" and run.has(HISTORY):
+            if method_of(run.config) == er() and has_history(run):
                 for name, value in number(run).items():
                     if isfinite(value):
                         parts.setdefault(name, {})[run.config.seed] = value

@@ -7,26 +7,32 @@ what was kept (retention) and what was learnt (plasticity).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from wane.paper.judging import UNBROKEN, has_constant_rate
+from wane.paper.methods import class_uniform, er, trend, weights
 from wane.runs.folder import RunFolder
-from wane.runs.identity import method_title
-from wane.views.tables.run_tables import MEASURES, Interval, measures, paired
+from wane.runs.identity import Method, method_of
+from wane.views.statistics import Interval, paired
+from wane.views.summaries import accuracy_measures
 
 __all__ = ["QUESTIONS", "Answer", "Question", "answers", "answers_csv", "answers_markdown", "effective_share"]
 
 
+#: What a difference is shown of.
+DIFFERENCES = ("accuracy", "forgetting", "retention", "plasticity")
+
+
 class Question(NamedTuple):
-    """How `method` differs from `against` (by `method_title`; a constant learning rate is said with `constant`)."""
+    """How `method` differs from `against`."""
 
     text: str
-    method: str
-    against: str
-    constant: bool = False  # the runs of `against` have no schedule
+    method: Method
+    against: Method
+    constant: bool = False  # the runs of `against` have a constant learning rate
 
 
 class Answer(NamedTuple):
@@ -38,8 +44,13 @@ class Answer(NamedTuple):
     shares: tuple[float | None, float | None]
 
 
-def _trend(said: str) -> str:
-    return f"er, trend {said}"
+def _standardised(signal: str, **settings: Any) -> Method:
+    return trend(signal, slope="standardised", **settings)
+
+
+def _percent(signal: str, window: int) -> Method:
+    """The trend of a signal in percent: a hundred times the slope, which is a hundred times the gamma."""
+    return trend(signal, window, gamma=200.0)
 
 
 _DRAW = "How much of trend sampling is the class-wise draw?"
@@ -53,37 +64,36 @@ _SIGNAL = "Is a continuous signal the better trend?"
 _EPSILON = "What does epsilon do to the weights?"
 
 QUESTIONS: tuple[Question, ...] = (
-    Question(_DRAW, "er, class_uniform", "er"),
-    Question(_DRAW, "er, class_uniform past", "er"),
-    Question(_DRAW, _trend("log_tlr"), "er"),
-    Question(_TREND, _trend("log_tlr"), "er, class_uniform"),
-    *(Question(_TREND, _trend(f"log_tlr ({g}standardised)"), "er, class_uniform")
-      for g in ("gamma 0.25, ", "gamma 0.5, ", "gamma 1, ", "")),
-    Question(_UNIT, _trend("log_tlr (standardised)"), _trend("log_tlr")),
-    Question(_UNIT, _trend("accuracy (standardised)"), _trend("accuracy")),
-    Question(_PERCENT, _trend("accuracy (window 3)"), "er, class_uniform"),
-    Question(_PERCENT, _trend("log_tlr (window 3)"), _trend("accuracy (window 3)")),
-    Question(_PERCENT, _trend("accuracy (window 3, gamma 200)"), "er, class_uniform"),
-    Question(_PERCENT, _trend("log_tlr (window 3)"), _trend("accuracy (window 3, gamma 200)")),
-    Question(_PERCENT, _trend("log_tlr (window 3, gamma 200)"), "er, class_uniform"),
-    Question(_PERCENT, _trend("log_tlr (window 3, gamma 200)"), _trend("accuracy (window 3, gamma 200)")),
-    Question(_PERCENT, _trend("accuracy (window 15, gamma 200)"), _trend("accuracy (window 3, gamma 200)")),
-    Question(_PERCENT, _trend("log_tlr (window 15, gamma 200)"), _trend("log_tlr (window 3, gamma 200)")),
-    *(Question(_WINDOW, _trend(f"{s} (window 15, standardised)"), _trend(f"{s} (window 3, standardised)"))
+    Question(_DRAW, class_uniform(), er()),
+    Question(_DRAW, class_uniform("past"), er()),
+    Question(_DRAW, trend("log_tlr"), er()),
+    Question(_TREND, trend("log_tlr"), class_uniform()),
+    *(Question(_TREND, _standardised("log_tlr", gamma=g), class_uniform()) for g in (0.25, 0.5, 1.0, 2.0)),
+    Question(_UNIT, _standardised("log_tlr"), trend("log_tlr")),
+    Question(_UNIT, _standardised("accuracy"), trend("accuracy")),
+    Question(_PERCENT, trend("accuracy", 3), class_uniform()),
+    Question(_PERCENT, trend("log_tlr", 3), trend("accuracy", 3)),
+    Question(_PERCENT, _percent("accuracy", 3), class_uniform()),
+    Question(_PERCENT, trend("log_tlr", 3), _percent("accuracy", 3)),
+    Question(_PERCENT, _percent("log_tlr", 3), class_uniform()),
+    Question(_PERCENT, _percent("log_tlr", 3), _percent("accuracy", 3)),
+    Question(_PERCENT, _percent("accuracy", 15), _percent("accuracy", 3)),
+    Question(_PERCENT, _percent("log_tlr", 15), _percent("log_tlr", 3)),
+    *(Question(_WINDOW, _standardised(s, window=15), _standardised(s, window=3))
       for s in ("accuracy", "log_tlr", "loss", "nkl", "cm")),
-    Question(_SCOPE, _trend("log_tlr (past)"), "er, class_uniform past"),
-    Question(_SCOPE, _trend("log_tlr (gamma 0.5, standardised, past)"), "er, class_uniform past"),
-    Question(_SCOPE, _trend("log_tlr (standardised, past)"), "er, class_uniform past"),
-    Question(_SOURCE, _trend("log_tlr (test)"), _trend("log_tlr")),
-    Question(_SOURCE, _trend("log_tlr (gamma 0.5, standardised, test)"), _trend("log_tlr (gamma 0.5, standardised)")),
-    Question(_SOURCE, _trend("log_tlr (standardised, test)"), _trend("log_tlr (standardised)")),
-    Question(_SOURCE, _trend("log_tlr (gamma 0.5, standardised, test)"), "er, class_uniform"),
-    Question(_SIGNAL, _trend("log_tlr"), _trend("accuracy")),
-    Question(_SIGNAL, _trend("log_tlr (gamma 0.5, standardised)"), _trend("accuracy (gamma 0.5, standardised)")),
-    Question(_SIGNAL, _trend("log_tlr (standardised)"), _trend("accuracy (standardised)")),
-    Question("What does the schedule of the learning rate do?", "er", "er", constant=True),
-    Question(_EPSILON, "er, weights log_tlr (epsilon 0.01)", "er, weights log_tlr"),
-    Question(_EPSILON, "er, weights log_tlr (epsilon 1)", "er, weights log_tlr"),
+    Question(_SCOPE, trend("log_tlr", scope="past"), class_uniform("past")),
+    Question(_SCOPE, _standardised("log_tlr", gamma=0.5, scope="past"), class_uniform("past")),
+    Question(_SCOPE, _standardised("log_tlr", scope="past"), class_uniform("past")),
+    Question(_SOURCE, trend("log_tlr", source="test"), trend("log_tlr")),
+    Question(_SOURCE, _standardised("log_tlr", gamma=0.5, source="test"), _standardised("log_tlr", gamma=0.5)),
+    Question(_SOURCE, _standardised("log_tlr", source="test"), _standardised("log_tlr")),
+    Question(_SOURCE, _standardised("log_tlr", gamma=0.5, source="test"), class_uniform()),
+    Question(_SIGNAL, trend("log_tlr"), trend("accuracy")),
+    Question(_SIGNAL, _standardised("log_tlr", gamma=0.5), _standardised("accuracy", gamma=0.5)),
+    Question(_SIGNAL, _standardised("log_tlr"), _standardised("accuracy")),
+    Question("What does the schedule of the learning rate do?", er(), er(), constant=True),
+    Question(_EPSILON, weights("log_tlr", epsilon=0.01), weights("log_tlr")),
+    Question(_EPSILON, weights("log_tlr", epsilon=1.0), weights("log_tlr")),
 )  # fmt: skip
 
 
@@ -91,13 +101,13 @@ def answers(runs: Sequence[RunFolder]) -> list[Answer]:
     """Every question that the runs can answer with at least one seed, on each of their data sets."""
     found = []
     for data in dict.fromkeys(run.config.data.name for run in runs):
-        values: dict[tuple[str, bool], dict[int, dict[str, float]]] = {}
-        shares: dict[tuple[str, bool], list[float]] = {}
+        values: dict[tuple[Method, bool], dict[int, dict[str, float]]] = {}
+        shares: dict[tuple[Method, bool], list[float]] = {}
         for run in runs:
-            measured = measures(run) if run.config.data.name == data else None
-            if measured is None:
+            measured = accuracy_measures(run) if run.config.data.name == data else None
+            if measured is None or "accuracy" not in measured:
                 continue
-            key = method_title(run.config), has_constant_rate(run)
+            key = method_of(run.config), has_constant_rate(run)
             values.setdefault(key, {})[run.config.seed] = measured
             share = effective_share(run)
             if share is not None:
@@ -109,7 +119,7 @@ def answers(runs: Sequence[RunFolder]) -> list[Answer]:
             if first == second or not a.keys() & b.keys():
                 continue
             differences = {m: paired({s: v[m] for s, v in a.items()}, {s: v[m] for s, v in b.items()})
-                           for m in MEASURES}  # fmt: skip
+                           for m in DIFFERENCES}  # fmt: skip
             means = [float(np.mean(shares[key])) if key in shares else None for key in (first, second)]
             found.append(Answer(question, data, differences, (means[0], means[1])))
     return found
@@ -126,9 +136,16 @@ def effective_share(run: RunFolder) -> float | None:
     later = log.filter(pl.col("task") > 0)
     if later.is_empty():
         return None
-    per_task = len(run.summary["class_names"]) / run.config.num_tasks
-    seen = (later["task"].to_numpy() + 1) * per_task
+    seen = np.cumsum(_task_sizes(run))[later["task"].to_numpy()]
     return float(100 * np.mean(later["effective_classes"].to_numpy() / seen))
+
+
+def _task_sizes(run: RunFolder) -> list[int]:
+    """How many classes each task has; where they cannot be equal, the first tasks have one more."""
+    tasks: Any = run.config.data.tasks
+    if not isinstance(tasks, int):
+        return [len(classes) for classes in tasks]
+    return [len(part) for part in np.array_split(np.arange(len(run.class_names)), tasks)]
 
 
 def answers_markdown(found: Sequence[Answer]) -> str:
@@ -136,16 +153,16 @@ def answers_markdown(found: Sequence[Answer]) -> str:
     parts = []
     for data in dict.fromkeys(answer.data for answer in found):
         lines = [f"{data}, paired differences in percentage points", "",
-                 f"| question | method | against | {' | '.join(MEASURES)} | effective classes |",
-                 f"|:--|:--|:--|{'--:|' * (len(MEASURES) + 1)}"]  # fmt: skip
+                 f"| question | method | against | {' | '.join(DIFFERENCES)} | effective classes |",
+                 f"|:--|:--|:--|{'--:|' * (len(DIFFERENCES) + 1)}"]  # fmt: skip
         before = ""
         for question, _, differences, shares in (answer for answer in found if answer.data == data):
             text = question.text if question.text != before else ""
             before = question.text
-            against = question.against + (", constant rate" if question.constant else "")
+            against = question.against.title + (", constant rate" if question.constant else "")
             cells = [_shown(interval) for interval in differences.values()]
             both = " / ".join("" if share is None else f"{share:.0f} %" for share in shares)
-            lines.append(f"| {' | '.join([text, question.method, against, *cells, both])} |")
+            lines.append(f"| {' | '.join([text, question.method.title, against, *cells, both])} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
@@ -158,8 +175,9 @@ def answers_csv(found: Sequence[Answer]) -> str:
 def _records(found: Sequence[Answer]) -> Iterator[dict[str, object]]:
     for question, data, differences, shares in found:
         for measure, interval in differences.items():
-            yield {"data": data, "question": question.text, "method": question.method, "against": question.against,
-                   "against_constant_rate": question.constant, "measure": measure, **interval._asdict(),
+            yield {"data": data, "question": question.text, "method": question.method.title,
+                   "against": question.against.title, "against_constant_rate": question.constant,
+                   "measure": measure, **interval._asdict(),
                    "effective_percent": shares[0], "against_effective_percent": shares[1]}  # fmt: skip
 
 

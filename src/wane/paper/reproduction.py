@@ -5,28 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from wane.files import write_page
-from wane.paper.agreement import agreement_markdown, agreement_table
 from wane.paper.claims import CLAIMS
-from wane.paper.judging import Judged, judge, judged_markdown
+from wane.paper.diagnostics import diagnose
+from wane.paper.judging import CLAIM_VERDICTS, Judged, judge, judged_markdown
+from wane.paper.methods import er
 from wane.paper.questions import Answer, answers, answers_csv, answers_markdown
-from wane.runs.config import Config, RecordSettings
+from wane.paper.values import PAPER
+from wane.registry import Registry
+from wane.runs.config import Config
 from wane.runs.folder import RunFolder
-from wane.runs.identity import fingerprint, method_title
-from wane.runs.layout import HISTORY
-from wane.sweeps.plan import Planned
+from wane.runs.identity import fingerprint, method_of
+from wane.runs.recipes import recipe_settings
+from wane.sweeps.plan import Planned, expand
+from wane.views.agreement import agreement_markdown, agreement_table
 from wane.views.figures import draw_figure, save_figure
-from wane.views.observations import diagnose
+from wane.views.observations import has_history
 from wane.views.page_template import page_templates
 from wane.views.recovery import recovery_table, recovery_text
 from wane.views.tables.formats import FORMATS
 from wane.views.tables.run_tables import run_table
 
-__all__ = ["PARTS", "reproduction_page", "write_reproduction"]
+__all__ = ["PARTS", "Reproduction", "plan_parts", "reproduction_page", "write_reproduction"]
 
 #: What can be reproduced: the recipe of each part, and its figures.
-PARTS = {
+PARTS: Registry[tuple[str, ...]] = Registry("part", {
     "diagnostics": ("trajectories", "smoothness", "conditional", "heatmap", "draw", "flow"),
     "table1": ("tradeoff",),
     "table2": ("tradeoff",),
@@ -37,10 +42,56 @@ PARTS = {
     "windows_standardised": ("windows",),
     "windows_percent": ("windows",),
     "recovery": ("recovery",),
-}
+})  # fmt: skip
 
 
-def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[RunFolder], out: Path) -> Path:
+class Reproduction(NamedTuple):
+    """What was written: where the page is, and how many claims have each verdict."""
+
+    page: Path
+    verdicts: dict[str, int]
+
+    @property
+    def words(self) -> str:
+        """The verdicts in a sentence.
+
+        >>> Reproduction(Path("x.html"), {"holds": 2, "does not hold": 1, "cannot tell": 4}).words
+        'of 7 claims, 2 hold, 1 does not hold, and of 4 these runs cannot tell'
+        """
+        holds, fails, open_ones = (self.verdicts[verdict] for verdict in CLAIM_VERDICTS)
+        return (f"of {sum(self.verdicts.values())} claims, {holds} hold{'s' if holds == 1 else ''}, {fails} "
+                f"do{'es' if fails == 1 else ''} not hold, and of {open_ones} these runs cannot tell")  # fmt: skip
+
+
+def plan_parts(
+    part: str,
+    *,
+    scale: str,
+    data: Sequence[str] = (),
+    seeds: int | None = None,
+    settings: tuple[dict[str, Any], ...] = (),
+) -> dict[str, list[Planned]]:
+    """The runs of one of `PARTS`, or of `all` of them, by part.
+
+    Args:
+        part: its name.
+        scale: demo, small or paper; the demo has its own data.
+        data: data sets; default: cifar100.
+        seeds: 0 to N - 1; default: those of the recipe, or three where it names none, as one run proves nothing.
+        settings: on top of everything.
+    """
+    Registry("part", {**PARTS, "all": ()})[part]  # an unknown one lists the known
+    over: dict[str, list[Any]] = {} if seeds is None else {"seed": list(range(seeds))}
+    if scale != "demo":
+        over["data.name"] = list(data or ["cifar100"])
+    planned = {}
+    for name in PARTS if part == "all" else [part]:
+        seeded = {**recipe_settings(name).get("over", {}), **over}.get("seed", [0, 1, 2])
+        planned[name] = expand(name, scale=scale, settings=settings, over={**over, "seed": seeded})
+    return planned
+
+
+def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[RunFolder], out: Path) -> Reproduction:
     """Write figures (PNG and PDF), tables (text, CSV, Markdown, LaTeX), the diagnostics and `reproduction.html`.
 
     Also, as Markdown and CSV: `claims`, the paper's beside what was measured; `questions`, which it leaves open; and
@@ -65,7 +116,7 @@ def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[
         made[part] = _figures(part, of_part, out)
         if part == "recovery":
             for data, lost in _by_data(of_part).items():
-                tables[f"recovery_{data}"] = _write_recovery(lost, out / f"recovery_{data}")
+                tables[f"recovery_{data}"] = _write_recovery(lost, out, f"recovery_{data}")
         elif part == "diagnostics":
             for data, diagnosed in _by_data(_diagnosed(of_part)).items():
                 _write_diagnostics(diagnosed, data, out)
@@ -79,7 +130,11 @@ def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[
     _write(out / "questions.csv", answers_csv(answered))
     page = reproduction_page(judged, answered, made, tables, done=len(done), planned=len(wanted))
     _write(out / "reproduction.html", page)
-    return out / "reproduction.html"
+    return Reproduction(out / "reproduction.html", _counts(judged))
+
+
+def _counts(judged: Sequence[Judged]) -> dict[str, int]:
+    return {verdict: sum(each.verdict == verdict for each in judged) for verdict in CLAIM_VERDICTS}
 
 
 def _of_claim(recipe: str, chosen: Mapping[str, Sequence[RunFolder]]) -> list[RunFolder]:
@@ -98,18 +153,15 @@ def reproduction_page(
     planned: int,
 ) -> str:
     """The page: each claim beside the measured value and its verdict, the open questions, the tables and figures."""
-    counts = {v: sum(j.verdict == v for j in judged) for v in ("holds", "does not hold", "cannot tell")}
-    return (
-        page_templates()
-        .get_template("reproduction.html")
-        .render(
-            judged=judged, answered=answered, figures=figures, tables=tables, done=done, planned=planned, counts=counts
-        )
-    )
+    template = page_templates("wane.paper").get_template("reproduction.html")
+    return template.render(
+        judged=judged, answered=answered, figures=figures, tables=tables, done=done, planned=planned,
+        counts=_counts(judged),
+    )  # fmt: skip
 
 
 def _figures(part: str, runs: Sequence[RunFolder], out: Path) -> list[str]:
-    """Draw what can be drawn of these runs; the names of the files, without suffix."""
+    """Draw what these runs recorded; returns the names of the files, without suffix."""
     made = []
     for name in PARTS[part]:
         groups: dict[str, Sequence[RunFolder]] = {"": runs}
@@ -132,7 +184,7 @@ def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned], *, exactly: bo
     key = fingerprint if exactly else _without_records
     wanted = {key(plan.config) for plan in plans}
     found: dict[str, RunFolder] = {}
-    for run in sorted(runs, key=lambda run: not run.has(HISTORY)):
+    for run in sorted(runs, key=lambda run: not has_history(run)):
         if run.summary is not None and key(run.config) in wanted:
             found.setdefault(key(run.config), run)  # of two that are the same, the one that can be looked at
     kept = {run.path for run in found.values()}
@@ -141,16 +193,16 @@ def _planned(runs: Sequence[RunFolder], plans: Sequence[Planned], *, exactly: bo
 
 def _without_records(config: Config) -> str:
     """The same for runs that differ only in what they wrote down."""
-    return fingerprint(config.model_copy(update={"record": RecordSettings(classes=config.record.classes)}))
+    return fingerprint(config.model_copy(update={"record": type(config.record)(classes=config.record.classes)}))
 
 
 def _diagnosed(runs: Sequence[RunFolder]) -> list[RunFolder]:
     """The runs of the paper's section 4.2: plain ER, with a history to look at."""
-    return [run for run in runs if method_title(run.config) == "er" and run.has(HISTORY)]
+    return [run for run in runs if method_of(run.config) == er() and has_history(run)]
 
 
 def _by_data(runs: Sequence[RunFolder]) -> dict[str, Sequence[RunFolder]]:
-    """Classes of different data sets are not thrown together."""
+    """By data set: classes of different ones are not pooled."""
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
         groups.setdefault(Path(run.config.data.name).name, []).append(run)
@@ -159,7 +211,7 @@ def _by_data(runs: Sequence[RunFolder]) -> dict[str, Sequence[RunFolder]]:
 
 def _write_table(part: str, runs: Sequence[RunFolder], out: Path) -> str:
     """A recipe's table in every format; the text is for the page."""
-    table = run_table(part, runs)
+    table = run_table(part, runs, printed=PAPER)
     for suffix, form in (("txt", "text"), ("csv", "csv"), ("md", "markdown"), ("tex", "latex")):
         _write(out / f"{part}.{suffix}", FORMATS[form](table))
     return FORMATS["text"](table)
@@ -173,7 +225,7 @@ def _write_diagnostics(runs: Sequence[RunFolder], data: str, out: Path) -> None:
     _write(out / f"agreement_{data}.md", agreement_markdown(agreement))
 
 
-def _write_recovery(runs: Sequence[RunFolder], stem: Path) -> str:
+def _write_recovery(runs: Sequence[RunFolder], out: Path, name: str) -> str:
     """The correlations, as CSV and as text for the page; where no class was lost, the text says so."""
     try:
         table = recovery_table(runs)
@@ -181,8 +233,8 @@ def _write_recovery(runs: Sequence[RunFolder], stem: Path) -> str:
         text = f"{error}\n"
     else:
         text = recovery_text(table)
-        _write(stem.with_suffix(".csv"), table.write_csv())
-    _write(stem.with_suffix(".txt"), text)
+        _write(out / f"{name}.csv", table.write_csv())
+    _write(out / f"{name}.txt", text)
     return text
 
 

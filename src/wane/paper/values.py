@@ -1,22 +1,18 @@
 """What the paper prints, with where it stands in it: numbers to be put beside measured ones, never used otherwise.
 
-Methods go by `method_title`, so that a run finds its row whatever recipe it came from. Tables are in percent.
+A run finds its row by its method, whatever recipe it came from. Tables are in percent.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
-__all__ = ["RESULTS", "STATEMENTS", "Printed", "Statement", "printed"]
+from wane.paper.methods import er, trend, weights
+from wane.runs.identity import Method
+from wane.views.tables.run_tables import Printed, PrintedResults
 
-
-class Printed(NamedTuple):
-    """A mean over three seeds, in percent; `std` None where the paper gives the mean alone."""
-
-    mean: float
-    std: float | None
-    where: str
+__all__ = ["PAPER", "RESULTS", "STATEMENTS", "Statement", "printed"]
 
 
 @dataclass(frozen=True)
@@ -64,38 +60,42 @@ _COLUMNS = (
 )
 
 
-def _rows(table: str, intervention: str, where: str) -> dict[tuple[str, str, str], Printed]:
+def _rows(table: str, intervention: Callable[[str], Method], where: str) -> dict[tuple[str, Method, str], Printed]:
     found = {}
     for line in table.strip().splitlines():
         signal, *cells = (cell.strip() for cell in line.split("|"))
-        title = "er" if signal == "ER" else f"er, {intervention} {signal}"
+        method = er() if signal == "ER" else intervention(signal)
         for (data, measure), cell in zip(_COLUMNS, cells, strict=True):
             mean, std = map(float, cell.split())
-            found[data, title, measure] = Printed(mean, std, "Tables 1 and 2" if title == "er" else where)
+            found[data, method, measure] = Printed(mean, std, "Tables 1 and 2" if signal == "ER" else where)
     return found
 
 
-#: (data set, method_title, measure) to what is printed.
-RESULTS: dict[tuple[str, str, str], Printed] = {
-    **_rows(_TABLE_1, "weights", "Table 1"),
-    **_rows(_TABLE_2, "trend", "Table 2"),
-    ("cifar100", "er, trend accuracy (window 3)", "accuracy"): Printed(34.79, 2.32, "section 4.4, Figure 4"),
-    ("cifar100", "er, trend accuracy (window 15)", "accuracy"): Printed(40.33, None, "section 4.4"),
-    ("cifar100", "er, trend accuracy (window 20)", "accuracy"): Printed(39.14, None, "section 4.4"),
-    ("cifar100", "er, trend loss (window 3)", "accuracy"): Printed(41.14, 0.53, "section 4.4"),
-    ("cifar100", "er, trend loss (window 20)", "accuracy"): Printed(40.53, 0.68, "section 4.4"),
+#: (data set, method, measure) to what is printed.
+RESULTS: dict[tuple[str, Method, str], Printed] = {
+    **_rows(_TABLE_1, weights, "Table 1"),
+    **_rows(_TABLE_2, trend, "Table 2"),
+    ("cifar100", trend("accuracy", 3), "accuracy"): Printed(34.79, 2.32, "section 4.4, Figure 4"),
+    ("cifar100", trend("accuracy", 15), "accuracy"): Printed(40.33, None, "section 4.4"),
+    ("cifar100", trend("accuracy", 20), "accuracy"): Printed(39.14, None, "section 4.4"),
+    ("cifar100", trend("loss", 3), "accuracy"): Printed(41.14, 0.53, "section 4.4"),
+    ("cifar100", trend("loss", 20), "accuracy"): Printed(40.53, 0.68, "section 4.4"),
 }
 
 
-def printed(data: str, method: str, measure: str) -> Printed | None:
+def printed(data: str, method: Method, measure: str) -> Printed | None:
     """What the paper prints for a method on a data set, if it does.
 
-    >>> printed("cifar100", "er, trend log_tlr", "forgetting")
+    >>> printed("cifar100", trend("log_tlr"), "forgetting")
     Printed(mean=44.52, std=0.57, where='Table 2')
-    >>> printed("glyphs", "er", "accuracy") is None
+    >>> printed("glyphs", er(), "accuracy") is None
     True
     """
     return RESULTS.get((data, method, measure))
+
+
+#: For tables that put measured results beside the paper's.
+PAPER = PrintedResults(printed, "a ResNet-18 with 50 epochs a task and three seeds")
 
 
 #: The distributions of section 4.2: ER on Sequential CIFAR-100, every class and epoch an observation.

@@ -1,16 +1,22 @@
-"""Which runs may be compared: those that differ in their method and seed only."""
+"""Which runs may be compared: those that differ in their method and seed only; and what their methods are called."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from wane.runs.config import Config, flat
 from wane.runs.folder import RunFolder
+from wane.runs.identity import Method
 
-__all__ = ["Setting", "by_setting", "protocol"]
+__all__ = ["BASELINE", "CONTROL", "CONTROL_PAST", "Setting", "by_setting", "distinct_titles", "protocol"]
+
+#: What methods are compared with: plain replay, and class-wise draws without any signal.
+BASELINE = Method()
+CONTROL = Method(draw="class_uniform")
+CONTROL_PAST = Method(draw="class_uniform", scope="past")
 
 
 class Setting(NamedTuple):
@@ -22,9 +28,9 @@ class Setting(NamedTuple):
 
 
 def by_setting(runs: Sequence[RunFolder], *, apart_from: Collection[str] = ()) -> list[Setting]:
-    """The runs in groups that may be compared; a data set's settings, if several, are told apart in their titles.
+    """The runs in groups that may be compared; if a data set has several settings, their titles say what differs.
 
-    Runs that differ in the dotted keys `apart_from` only may be compared as well.
+    Runs that differ only in the dotted keys `apart_from` count as comparable, too.
     """
     groups: dict[tuple[str, tuple[tuple[str, str], ...]], list[RunFolder]] = {}
     for run in runs:
@@ -47,3 +53,16 @@ def protocol(config: Config) -> dict[str, str]:
     }  # fmt: skip
     settings = flat(config.model_dump(mode="json", exclude=hidden))
     return {key: json.dumps(value, sort_keys=True) for key, value in settings.items()}
+
+
+def distinct_titles(methods: Iterable[Method]) -> dict[Method, str]:
+    """The title of each method, with a number where two that differ have the same.
+
+    >>> distinct_titles([Method(), Method("joint"), Method("er", options=(("x", 1),))])[Method("joint")]
+    'joint'
+    """
+    found: dict[Method, str] = {}
+    for method in dict.fromkeys(methods):
+        alike = sum(other.title == method.title for other in found)
+        found[method] = f"{method.title} [{alike + 1}]" if alike else method.title
+    return found

@@ -1,38 +1,34 @@
-"""How the signals behave in a set of runs: the numbers that the paper quotes, for any runs, beside its own.
+"""How the signals behave in a set of runs: every class at every epoch, at a fixed accuracy, and from epoch to epoch.
 
-An observation is one class at one epoch: its means over the test images, at an evaluation of split `test`. Classes that
-were not yet learnt are not evaluated, and so are no observations.
+An observation is one class at one epoch: its means over the test images, at an evaluation of the run's leading split
+(`test`, or `test_task` for a run that has only that one). Classes that were not yet learnt are not evaluated, and so
+are no observations. Where a history is of other groups than classes, such as domains, a group stands for a class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from wane.paper.values import STATEMENTS
+from wane.measures.history import History
 from wane.runs.config import Config, differences
 from wane.runs.folder import RunFolder
-from wane.runs.identity import method_title
+from wane.runs.identity import method_of
 from wane.softmax.signals import SIGNALS
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
 __all__ = [
-    "AROUND", "LEVELS", "TOLERANCE", "Box", "Diagnostics", "at_level", "box", "changes", "choose", "diagnose",
-    "diagnostics_table", "level_name", "observations", "one_method", "transition_width",
+    "AROUND", "LEVELS", "TOLERANCE", "Box", "at_level", "box", "changes", "choose", "group_kind", "group_names",
+    "has_history", "level_name", "observations", "one_method", "recorded_signals", "transition_width",
 ]  # fmt: skip
 
 #: The paper's levels of accuracy, how near to one counts as at it, and its epochs on either side of a boundary.
 LEVELS = (0.0, 0.25, 0.5, 0.75)
 TOLERANCE = 0.005
 AROUND = 5
-PHASES = ("transition", "stable")
 
 
 class Box(NamedTuple):
@@ -48,92 +44,52 @@ class Box(NamedTuple):
     max: float
 
 
-@dataclass(frozen=True)
-class Diagnostics:
-    """The numbers: a row of `frame` for each part and signal, with the fields of `Box` and what the paper says."""
-
-    runs: tuple[str, ...]
-    method: str
-    around: int
-    tolerance: float
-    classes: str
-    frame: pl.DataFrame
-    notes: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, ready for `json.dumps`: what is not a number is None."""
-        conventions = {
-            "observation": "one class at one epoch, its means over the test images",
-            "level": f"accuracy within {100 * self.tolerance:g} points",
-            "transition": f"the {self.around} changes before and the {self.around} after a boundary",
-            "change": f"absolute, from epoch to epoch, of {self.classes} classes",
-            "whiskers": "the last observation within 1.5 IQR of the box",
-            "quartiles": "linear interpolation",
-        }
-        rows = self.frame.to_dicts()
-        measured = {(row["part"], row["signal"]): row for row in rows}
-        paper = [
-            {**asdict(s), "measured": {name: measured[s.part, s.signal][name] for name in s.values}}
-            for s in STATEMENTS
-            if (s.part, s.signal) in measured
-        ]
-        return {"runs": list(self.runs), "method": self.method, "conventions": conventions, "rows": rows,
-                "paper": paper, "notes": list(self.notes)}  # fmt: skip
-
-
-def diagnose(
-    runs: Sequence[RunFolder],
-    *,
-    levels: Sequence[float] = LEVELS,
-    tolerance: float = TOLERANCE,
-    around: int | None = None,
-    classes: str = "all",
-) -> Diagnostics:
-    """Every signal at fixed levels of accuracy, its change per phase, and its range, over runs of one method.
-
-    Args:
-        runs: of one method; what differs may be the seed.
-        levels: of accuracy, between 0 and 1.
-        tolerance: how near to a level counts as at it.
-        around: epochs on either side of a boundary that are its transition; default: see `transition_width`.
-        classes: whose changes: "all", or the "old" ones, whose task was over.
-    """
-    one_method(runs)
-    seen = observations(runs)
-    width = transition_width(runs) if around is None else around
-    moved = changes(runs, around=width, classes=classes)
-    parts = {level_name(level): at_level(seen, level, tolerance) for level in levels}
-    parts |= {f"change, {phase}": moved.filter(pl.col("phase") == phase) for phase in PHASES}
-    parts["range"] = seen
-    images = int(np.median(seen["n"].to_numpy()))
-    notes = [f"{part}: no observation; {why}." for part, why in _empty(parts, images).items()]
-    if around is None and width < AROUND:
-        notes.append(f"Tasks are short: a transition is {_epochs(width)} on either side of a boundary, not {AROUND}.")
-    rows = [
-        {"part": part, "signal": signal, **box(chosen[signal].to_numpy())._asdict(), **_paper(part, signal)}
-        for part, chosen in parts.items()
-        for signal in SIGNALS
-    ]
-    frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.col(pl.Float64).fill_nan(None))
-    return Diagnostics(tuple(run.name for run in runs), method_title(runs[0].config), width, tolerance, classes, frame,
-                       tuple(notes))  # fmt: skip
-
-
 def observations(runs: Sequence[RunFolder]) -> pl.DataFrame:
-    """A row for each run, epoch (from 0) and class evaluated on split `test`, with task, class_task and the signals."""
+    """A row for each run, epoch (from 0) and class evaluated on the leading split, with the task and the signals.
+
+    Columns: run, epoch, task, class, class_task, n, and every signal; one that a run did not record is NaN there.
+    """
     frames = []
     for run in runs:
-        frame = run.history.frame.filter(pl.col("split") == "test")
+        frame = run.history.frame.filter(pl.col("split") == run.split)
         if frame.is_empty():
-            raise ValueError(f"{run.path} has no evaluation on split 'test' yet: let the run come to its first epoch")
+            raise ValueError(f"{run.path} has no evaluation on split {run.split!r} yet: wait for its first epoch")
+        kind = group_kind(run.history)
+        task_of = "class_task" if "class_task" in frame.columns else f"{kind}_task"
         frames.append(
             frame.select(
                 pl.lit(str(run.path)).alias("run"),
                 pl.struct("step", "task").rle_id().cast(pl.Int64).alias("epoch"),
-                "task", "class", "class_task", "n", *SIGNALS,
+                "task",
+                pl.col(kind).alias("class"),
+                pl.col(task_of).alias("class_task"),
+                "n",
+                *(pl.col(s) if s in frame.columns else pl.lit(float("nan")).alias(s) for s in SIGNALS),
             )
-        )  # fmt: skip
+        )
     return pl.concat(frames)
+
+
+def has_history(run: RunFolder) -> bool:
+    """Whether the run's history is there: it may be a copy without, or not have come to its first epoch."""
+    return (run.path / "history.parquet").exists()
+
+
+def recorded_signals(runs: Sequence[RunFolder]) -> tuple[str, ...]:
+    """The registered signals that some of the runs recorded, in the order of the registry."""
+    held = {name for run in runs if has_history(run) for name in getattr(run.history, "signals", SIGNALS)}
+    return tuple(name for name in SIGNALS if name in held)
+
+
+def group_kind(history: History) -> str:
+    """What a group of the history is: a class, unless it says otherwise."""
+    return str(getattr(history, "kind", "class"))
+
+
+def group_names(run: RunFolder) -> tuple[str, ...]:
+    """The names of the groups in the run's history: those that it holds, otherwise those of the classes."""
+    names = getattr(run.history, "names", None) if has_history(run) else None
+    return tuple(names) if names else run.class_names
 
 
 def at_level(seen: pl.DataFrame, level: float, tolerance: float = TOLERANCE) -> pl.DataFrame:
@@ -148,10 +104,10 @@ def at_level(seen: pl.DataFrame, level: float, tolerance: float = TOLERANCE) -> 
 
 
 def changes(runs: Sequence[RunFolder], *, around: int, classes: str = "all") -> pl.DataFrame:
-    """The absolute change of every signal of a class from an epoch to the next, with its phase.
+    """The absolute change of every signal of a class from one epoch to the next, with its phase.
 
-    The last `around` changes before a boundary and the first `around` after it are in `transition`, the rest `stable`.
-    With `classes="old"`, only classes whose task was over at the later of the two epochs.
+    The last `around` changes before a boundary and the first `around` after it are in phase `transition`, the others in
+    phase `stable`. With `classes="old"`, only classes whose task was over at the later of the two epochs.
     """
     if around < 1:
         raise ValueError(f"around is {around}: a transition takes at least 1 epoch on either side of a boundary")
@@ -176,7 +132,7 @@ def changes(runs: Sequence[RunFolder], *, around: int, classes: str = "all") -> 
 
 
 def transition_width(runs: Sequence[RunFolder]) -> int:
-    """The paper's 5 epochs, or a quarter of the shortest task where that is less: else no epoch would be stable."""
+    """The paper's 5 epochs, or a quarter of the shortest task where that is less, so that some epochs are stable."""
     counts = observations(runs).group_by("run", "task").agg(pl.col("epoch").n_unique())
     shortest = int(counts["epoch"].min())  # type: ignore[arg-type]
     return max(1, min(AROUND, shortest // 4))
@@ -202,13 +158,13 @@ def box(values: ArrayLike) -> Box:
 
 
 def one_method(runs: Sequence[RunFolder]) -> None:
-    """An error if the runs differ in more than the seed: their numbers should not be thrown together."""
+    """Raise an error if the runs differ in more than the seed: their numbers should not be pooled."""
     if not runs:
         raise ValueError("no run was given")
     first = runs[0]
     for run in runs[1:]:
         if changed := differences(_without_seed(first.config), _without_seed(run.config)):
-            methods = "; ".join(sorted({f"{method_title(r.config)!r}" for r in runs}))
+            methods = "; ".join(sorted({repr(method_of(r.config).title) for r in runs}))
             raise ValueError(
                 f"{first.name} and {run.name} differ in more than the seed ({changed[0]}): give runs of one method, "
                 f"or choose one with --method, among {methods}"
@@ -216,12 +172,12 @@ def one_method(runs: Sequence[RunFolder]) -> None:
 
 
 def choose(runs: Sequence[RunFolder], method: str | None) -> list[RunFolder]:
-    """The runs of a method, by its title; all of them for None."""
+    """The runs whose method has this title, as a user types it; all of them for None."""
     if method is None:
         return list(runs)
-    chosen = [run for run in runs if method_title(run.config) == method]
+    chosen = [run for run in runs if method_of(run.config).title == method]
     if not chosen:
-        known = "; ".join(sorted({repr(method_title(run.config)) for run in runs}))
+        known = "; ".join(sorted({repr(method_of(run.config).title) for run in runs}))
         raise ValueError(f"no run is of method {method!r}: there are {known}")
     return chosen
 
@@ -233,49 +189,6 @@ def level_name(level: float) -> str:
     'accuracy 25 %'
     """
     return f"accuracy {100 * level:g} %"
-
-
-def diagnostics_table(found: Diagnostics) -> RenderableType:
-    """The numbers as one table for the terminal."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for name in ("", "n", "min", "whisker", "q1", "median", "q3", "whisker", "max", "the paper"):
-        table.add_column(name, justify="left" if name in ("", "the paper") else "right", no_wrap=name != "the paper")
-    for part in found.frame["part"].unique(maintain_order=True):
-        rows = found.frame.filter(pl.col("part") == part, pl.col("n") > 0).to_dicts()
-        table.add_row(Text(part if rows else f"{part}: none", style="bold"))
-        for row in rows:
-            numbers = (f"{row[name]:.3f}" for name in Box._fields[1:])
-            table.add_row(f"  {row['signal']}", f"{row['n']}", *numbers, row["paper"] or "")
-    runs = f"{len(found.runs)} run{'s' if len(found.runs) > 1 else ''} of {found.method!r}"
-    legend = [
-        f"{runs}. An observation is one class at one epoch. Levels: ± {100 * found.tolerance:g} points of accuracy.",
-        f"Change: absolute, from epoch to epoch; transition: {_epochs(found.around)} on either side of a boundary.",
-        "Whiskers: the last observation within 1.5 IQR of the box. The paper: ER on Sequential CIFAR-100.",
-    ]
-    return Group(table, "", *(Text(line) for line in (*legend, *found.notes)))
-
-
-def _empty(parts: dict[str, pl.DataFrame], images: int) -> dict[str, str]:
-    """The parts without observation, each with the likely reason."""
-    levels = f"with {images} test images a class accuracy moves in steps of {100 / images:.3g} points"
-    return {
-        part: levels if part.startswith("accuracy") else "the runs are too short"
-        for part, chosen in parts.items()
-        if chosen.is_empty()
-    }
-
-
-def _epochs(count: int) -> str:
-    return f"{count} epoch{'s' if count != 1 else ''}"
-
-
-def _paper(part: str, signal: str) -> dict[str, Any]:
-    said = [s for s in STATEMENTS if (s.part, s.signal) == (part, signal)]
-    return {"paper": ", ".join(s.text for s in said) or None}
 
 
 def _without_seed(config: Config) -> Config:

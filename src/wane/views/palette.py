@@ -6,11 +6,10 @@ the loss, and the colour of the text for accuracy, against which everything else
 
 from wane.softmax.registry import SIGNALS
 
-__all__ = ["BACKGROUND", "DARK", "INK", "LIGHT", "SEQUENTIAL", "SOFT", "TASKS", "task_colour"]
-
-#: Signal to colour, on a light and on a dark ground.
-LIGHT: dict[str, str] = {name: signal.colours[0] for name, signal in SIGNALS.items()}
-DARK: dict[str, str] = {name: signal.colours[1] for name, signal in SIGNALS.items()}
+__all__ = [
+    "BACKGROUND", "INK", "SEQUENTIAL", "SOFT", "TASKS", "is_bounded", "short_name", "signal_colour", "signal_unit",
+    "task_colour",
+]  # fmt: skip
 
 #: Text, quiet text and ground: light, dark.
 INK = ("#1c1e26", "#e9e8e4")
@@ -21,6 +20,42 @@ SEQUENTIAL = "cividis"
 
 #: Paul Tol's "light" set, for tasks side by side: fills that stand out on paper and on a dark ground.
 TASKS = ("#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#99ddff", "#bbcc33", "#aaaa00")
+
+
+def signal_colour(name: str, *, dark: bool = False) -> str:
+    """The colour of a signal, on paper or on a dark ground.
+
+    >>> signal_colour("cm"), signal_colour("cm", dark=True)
+    ('#d55e00', '#f0793a')
+    """
+    return SIGNALS[name].colours[dark]
+
+
+def short_name(name: str) -> str:
+    """What a signal is called where there is little room.
+
+    >>> short_name("log_tlr")
+    'Log-TLR'
+    """
+    return SIGNALS[name].short
+
+
+def is_bounded(name: str) -> bool:
+    """Whether a signal lies between 0 and 1, so that it can share an axis with the others that do.
+
+    >>> is_bounded("cm"), is_bounded("loss")
+    (True, False)
+    """
+    return SIGNALS[name].bounded
+
+
+def signal_unit(name: str) -> str:
+    """The unit of a signal, "" for a share.
+
+    >>> signal_unit("loss"), signal_unit("cm")
+    ('nats', '')
+    """
+    return SIGNALS[name].unit
 
 
 def task_colour(task: int) -> str:

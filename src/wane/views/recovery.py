@@ -15,15 +15,16 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from wane.runs.folder import RunFolder
-from wane.runs.identity import method_title
+from wane.runs.identity import method_of
 from wane.softmax.signals import SIGNALS
+from wane.views.comparable_runs import distinct_titles
 
-__all__ = ["MEASURES", "WITHIN", "Correlation", "correlate", "curves", "recovery_table", "recovery_text",
+__all__ = ["SPEEDS", "WITHIN", "Correlation", "correlate", "curves", "recovery_table", "recovery_text",
            "shown_rho", "spearman", "speeds"]  # fmt: skip
 
 Array: TypeAlias = NDArray[np.float64]
-#: Of an observation.
-MEASURES = ("speed", "net")
+#: How fast a class comes back, by the name of the column.
+SPEEDS = ("speed", "net")
 #: What ranks are taken within, by name: everything as one, or only classes that stood before the same model.
 WITHIN: dict[str, tuple[str, ...]] = {
     "all": (),
@@ -43,12 +44,13 @@ class Correlation(NamedTuple):
 
 
 def curves(runs: Sequence[RunFolder]) -> pl.DataFrame:
-    """What the runs recorded, a row for each class, `beside` and step k, with the run and the method it is of."""
+    """What the runs recorded: a row for each class, `beside` and step k, with its run and the title of its method."""
     found = [(run, run.recovery) for run in runs]
     if sets := sorted({run.config.data.name for run, frame in found if frame is not None})[1:]:
         raise ValueError(f"the runs are of several data sets ({sets[0]} is one): give those of one")
+    titles = distinct_titles(method_of(run.config) for run in runs)
     frames = [
-        frame.with_columns(pl.lit(run.name).alias("run"), pl.lit(method_title(run.config)).alias("method"))
+        frame.with_columns(pl.lit(run.name).alias("run"), pl.lit(titles[method_of(run.config)]).alias("method"))
         for run, frame in found
         if frame is not None
     ]
@@ -63,7 +65,7 @@ def speeds(runs: Sequence[RunFolder]) -> pl.DataFrame:
     keys = ["method", "run", "beside", "task", "class", "class_task"]
     after = curves(runs).filter(pl.col("k") > 0)
     return after.group_by(keys, maintain_order=True).agg(
-        pl.col("n", *SIGNALS).first(),
+        pl.col("n", *(name for name in SIGNALS if name in after.columns)).first(),
         pl.col("recovered").mean().alias("speed"),
         (pl.col("recovered") - pl.col("taken")).mean().alias("net"),
     )
@@ -72,15 +74,15 @@ def speeds(runs: Sequence[RunFolder]) -> pl.DataFrame:
 def recovery_table(runs: Sequence[RunFolder], *, draws: int = DRAWS) -> pl.DataFrame:
     """Each signal before against speed: a row for each method, `beside`, measure, `within` and signal, with interval.
 
-    Methods are not thrown together: they lose classes in different ways, and some of them hundreds, others a few.
-    Runs of one method with memories of different sizes are: within a run, the size makes no correlation.
+    Methods are kept apart: they lose classes in different ways, some of them hundreds and others a few. Runs of one
+    method with memories of different sizes are pooled: within a run, the size makes no correlation.
     The loss counts with its sign turned, so a rho above zero always says: the better the signal before, the faster the
     class came back. Accuracy has no rho where every lost class is at 0 %.
     """
     seen = speeds(runs)
     rows = []
     for (method, beside), part in seen.group_by("method", "beside", maintain_order=True):
-        for measure in MEASURES:
+        for measure in SPEEDS:
             for within, columns in WITHIN.items():
                 found = correlate(part, measure, within=columns, draws=draws)
                 about = {"method": method, "beside": beside, "measure": measure, "within": within}
@@ -104,7 +106,7 @@ def recovery_text(table: pl.DataFrame) -> str:
 
 
 def shown_rho(row: dict[str, Any]) -> str:
-    """What is said of a rho.
+    """A rho with its interval, as tables print it.
 
     >>> shown_rho({"rho": 0.5, "low": -0.1, "high": 0.9}), shown_rho({"rho": None, "low": None, "high": None})
     ('+0.50 [-0.10, +0.90]', 'all the same')
@@ -133,11 +135,12 @@ def correlate(
     """
     groups = _codes(seen, within)
     runs, classes = _codes(seen, ["run"]), _codes(seen, ["class"])
-    columns = {name: seen[name].to_numpy() * (1 if SIGNALS[name].higher_is_better else -1) for name in SIGNALS}
+    signs = {name: 1 if row.higher_is_better else -1 for name, row in SIGNALS.items() if name in seen.columns}
+    columns = {name: seen[name].to_numpy() * sign for name, sign in signs.items()}
     rank_by = {name: _ranker(values, groups) for name, values in columns.items()}
     rank_measure = _ranker(seen[measure].to_numpy(), groups)
     generator = np.random.default_rng(0)  # the same runs, the same interval
-    found: dict[str, list[float]] = {name: [] for name in SIGNALS}
+    found: dict[str, list[float]] = {name: [] for name in columns}
     for draw in range(draws + 1):
         weights = np.ones(len(seen))
         if draw:  # the first is the sample itself

@@ -1,5 +1,7 @@
 """Figures by the data that they carry: what the artists hold against the history, never pixels."""
 
+import json
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -24,8 +26,9 @@ from wane.views.figures import (
     trajectories,
     windows,
 )
-from wane.views.figures.style import COLOURS, SHORT, label_ends, new_figure
+from wane.views.figures.style import label_ends, new_figure
 from wane.views.observations import box, changes
+from wane.views.palette import short_name, signal_colour
 
 NAN = np.nan
 RANDOM = np.random.default_rng(0)
@@ -74,7 +77,7 @@ def test_trajectories(run):
     assert (at_start.min(), at_start.max()) == pytest.approx(
         (ACCURACY[0, :2].mean() - std, ACCURACY[0, :2].mean() + std)
     )
-    assert to_hex(lines["cm"].get_color()) == COLOURS["cm"]
+    assert to_hex(lines["cm"].get_color()) == signal_colour("cm")
     assert {"Accuracy", "CM"} <= {*texts_of(bounded)}
     assert "epochs since task 2 began" in loss.get_xlabel()
 
@@ -157,7 +160,7 @@ def test_tradeoff(tmp_path):
     assert set(rings) == {"er", "er, trend loss"}
     np.testing.assert_allclose(rings["er"].get_offsets(), [[85, 45]])  # learnt 80 and 90; kept 40 and 50
     np.testing.assert_allclose(rings["er, trend loss"].get_offsets(), [[85, 60]])
-    assert to_hex(rings["er, trend loss"].get_edgecolor()[0]) == COLOURS["loss"].lower()
+    assert to_hex(rings["er, trend loss"].get_edgecolor()[0]) == signal_colour("loss").lower()
     assert {"ER", "trend loss"} == {*texts_of(axes)}
     assert axes.get_title(loc="left") == "cifar100, n = 1–2"
     with pytest.raises(ValueError, match="of 1 runs, no two methods"):
@@ -183,7 +186,7 @@ def test_windows(tmp_path):
     np.testing.assert_allclose(lines["loss"].get_ydata(), [70, 71, 80])  # (old + 0.9) / 2
     np.testing.assert_allclose(lines["loss past"].get_ydata(), [90])
     assert lines["loss"].get_linestyle() != lines["loss past"].get_linestyle()
-    assert lines["loss"].get_color() == lines["loss past"].get_color() == COLOURS["loss"]
+    assert lines["loss"].get_color() == lines["loss past"].get_color() == signal_colour("loss")
     np.testing.assert_allclose(lines["er"].get_ydata(), 57.5)
     span = axes.patches[0].get_extents().transformed(axes.transData.inverted())
     std = 12.5**0.5  # of 55 and 60
@@ -323,8 +326,7 @@ def test_labels_at_the_ends_do_not_touch():
 def test_names_and_colours_cover_every_signal():
     from wane.softmax.signals import SIGNALS
 
-    assert list(SHORT) == list(SIGNALS)
-    assert len({*COLOURS.values()}) == len(SIGNALS)
+    assert len({*map(short_name, SIGNALS)}) == len({*map(signal_colour, SIGNALS)}) == len(SIGNALS)
 
 
 def test_settings_of_matplotlib_are_neither_used_nor_changed(run):
@@ -382,3 +384,42 @@ def test_the_command_passes_options_on(run, tmp_path):
     assert "there is no boundary 4" in made.stderr
     made = command("figure", "smoothness", run.path, "-o", tmp_path / "f.png", "--method", "der")
     assert "no run is of method 'der': there are 'er'" in made.stderr
+
+
+def test_methods_in_a_tradeoff_can_be_told_apart(tmp_path):
+    """Four methods without a signal were black rings; two trends of one signal were the same ring."""
+    settings = {
+        "er": {},
+        "cu": {"memory": {"draw": "class_uniform"}},
+        "past": {"memory": {"draw": "class_uniform", "scope": "past"}},
+        "loss": {"learner": {"trend": {"signal": "loss"}}},
+        "loss3": {"learner": {"trend": {"signal": "loss", "window": 3}}},
+    }
+    for place, (name, given) in enumerate(settings.items()):
+        write_run(tmp_path / name, [given], matrix=matrix(0.4 + place / 20))
+    [axes] = tradeoff(find_runs(tmp_path)).axes
+    rings = [c for c in axes.collections if not c.get_label().startswith("_")]
+    looks = {(to_hex(c.get_edgecolor()[0]), c.get_paths()[0].vertices.tobytes()) for c in rings}
+    assert len(looks) == len(settings)
+
+
+def test_a_run_without_memory_is_known_by_its_learner_not_by_a_name(tmp_path):
+    joint = write_run(tmp_path / "joint", [{"learner": {"name": "joint"}}])
+    assert not joint.about.has_memory
+    assert write_run(tmp_path / "er").about.has_memory
+
+
+def test_signs_that_no_font_has_make_no_warnings(tmp_path, recwarn):
+    run = write_run(tmp_path / "a", history=made_history(ACCURACY))
+    summary = json.loads((run.path / "summary.json").read_text())
+    (run.path / "summary.json").write_text(json.dumps(summary | {"class_names": ["猫", "🦊", "c", "d"]}))
+    save_figure(heatmap(find_runs(run.path)), tmp_path / "f.png")
+    assert not [w for w in recwarn if "Glyph" in str(w.message)]
+
+
+def test_names_of_groups_come_from_the_history(tmp_path):
+    history = made_history(ACCURACY)
+    history.names, history.kind = ("north", "south", "east", "west"), "class"
+    run = write_run(tmp_path / "a", history=history)
+    vars(run)["history"] = history  # as a history of another room would be read
+    assert [t.get_text() for t in heatmap([run]).axes[0].get_yticklabels()] == ["north", "south", "east", "west"]

@@ -1,5 +1,6 @@
 """What the report embeds, against hand-made run folders: packed values, rows, sentences, and what is missing."""
 
+import dataclasses
 import json
 import re
 
@@ -12,7 +13,9 @@ from wane.measures.transfer import average, forgetting, plasticity, retention
 from wane.runs.config import build_config, to_toml
 from wane.runs.folder import RunFolder, find_runs
 from wane.softmax.signals import SIGNALS
-from wane.views.report.data import conditional, draw, flow, methods, prepare, smoothness, summaries, summary_rows
+from wane.views.figures import heatmap, trajectories
+from wane.views.palette import is_bounded
+from wane.views.report.data import conditional, draw, flow, group_runs, prepare, smoothness, summaries, summary_rows
 from wane.views.report.findings import hidden_decline, near_zero, timeline
 from wane.views.report.pack import MISSING, pack, script_json, unpack
 from wane.views.report.page import report_page, write_report
@@ -97,7 +100,7 @@ def test_curves_are_those_of_the_history(tmp_path):
     assert curves.shape == (7, 6, 4)
     for i, name in enumerate(names):
         assert np.allclose(curves[i], run.history.trajectory(name).values, atol=0.6e-4, equal_nan=True)
-    loss = unpack(made["curves"]["loss"])
+    loss = unpack(made["curves"]["others"]["loss"])
     assert np.allclose(loss, run.history.trajectory("loss").values, atol=1e-3, equal_nan=True)
     assert made["boundaries"] == [3]
     assert made["class_task"] == [0, 0, 1, 1]
@@ -133,7 +136,8 @@ def test_hidden_decline_and_near(tmp_path):
     assert (row["class"], row["rank"]) == (1, pytest.approx(2))
     first, second, third = prepare(run, "er")["sentences"]
     assert first == (
-        "Accuracy on the 2 classes of earlier tasks went from 90.0%, right after each was learnt, to 45.0%: "
+        "Accuracy on the 2 classes of earlier tasks went from 90.0%, right after each was learnt, to 45.0% "
+        "(mean over classes): "
         "1 lost more than 10 points, most of all “gone” (90.0% to 0%)."
     )
     assert "“gone” stands at 0 %, with its label typically ranked 2nd; “held” kept its accuracy" in second
@@ -190,7 +194,7 @@ def test_methods_and_their_mean(tmp_path):
     runs = [make_run(tmp_path / f"er{s}", seed=s) for s in range(3)]
     runs += [make_run(tmp_path / "cu", memory={"draw": "class_uniform"})]
     runs += [make_run(tmp_path / "begun", seed=3, stop=0, finished=False, with_flow=False)]
-    groups = methods(runs)
+    groups = group_runs(runs)
     assert [(g.title, len(g.runs)) for g in groups] == [("er", 4), ("er, class_uniform", 1)]
     values = {str(run.path): summaries(run) for run in runs[:-1]}
     er, control = summary_rows(groups, values, "accuracy")
@@ -203,7 +207,9 @@ def test_unfinished_runs_are_summed_up_so_far(tmp_path):
     run = make_run(tmp_path / "run", finished=False, stop=4)
     made = prepare(run, "er")
     assert made["notes"] == ["This run is not finished: 4 of 6 epochs. All numbers are those so far."]
-    assert summaries(run)["accuracy"]["average"] == pytest.approx(float(average(run.history.matrix("accuracy"))))
+    assert summaries(run)["class"]["accuracy"]["average"] == pytest.approx(
+        float(average(run.history.matrix("accuracy")))
+    )
     assert made["names"] == ["0", "1", "2", "3"]
 
 
@@ -276,3 +282,47 @@ def test_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert target.read_text() == "old"
     assert write_report([run], target).read_text().startswith("<!doctype html>")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "run"]
+
+
+def test_the_headline_says_which_mean_it_is(tmp_path):
+    """A class of 4 images at 0 % and one of 20 at 100 %: 50 % over classes, 83 % over samples."""
+    run = make_run(tmp_path / "run", values=lambda epoch, c: {"accuracy": float(c != 0 or epoch < 3)})
+    even = prepare(run, "er")["sentences"][0]
+    assert "to 50.0% (mean over classes):" in even
+    for e in run.history.evaluations:
+        e.n[e.classes == 0] = 4
+    uneven = prepare(run, "er")["sentences"][0]
+    assert (
+        "to 50.0% (mean over classes; mean over the samples of each task, as in the summary: 100% to 83.3%)" in uneven
+    )
+    assert float(retention(run.history.matrix("accuracy"))) == pytest.approx(20 / 24)  # the library's
+
+
+def test_both_settings_have_a_switch(tmp_path):
+    run = make_run(tmp_path / "run")
+    assert "summary-setting" not in report_page([run]).partition("<script")[0]
+    summary = json.loads((run.path / "summary.json").read_text())
+    values = {"average": 0.875, "forgetting": 0.0, "retention": 0.5, "plasticity": 0.5, "min_acc": 0.25}
+    summary["task_incremental"] = dict.fromkeys(SIGNALS, values)
+    (run.path / "summary.json").write_text(json.dumps(summary))
+    page = report_page([RunFolder(run.path)])
+    head = page.partition('<script type="application/json"')[0]
+    assert '<option value="task">task-incremental</option>' in head
+    assert "mean over its samples" in head
+    data = embedded(page)
+    assert [column["name"] for column in data["columns"]] == list(values)  # the stability gap, where it was recorded
+    assert data["summary"]["task"]["accuracy"]["runs"][0]["average"] == [0.875, None, 1]
+    assert data["summary"]["class"]["accuracy"]["runs"][0]["min_acc"] == [None, None, 0]
+
+
+def test_a_ninth_signal_needs_no_change_here(tmp_path, monkeypatch):
+    """One row of the registry is enough for report and figures, bounded or not."""
+    ninth = dataclasses.replace(SIGNALS["loss"], name="ninth", title="The ninth")
+    monkeypatch.setitem(SIGNALS, "ninth", ninth)
+    run = make_run(tmp_path / "run")
+    data = embedded(report_page([run]))
+    assert data["signals"][-1]["name"] == "ninth"
+    assert data["summary"]["class"]["ninth"]["runs"][0]["average"][2] == 1
+    assert "ninth" in {*data["runs"][0]["curves"]["names"], *data["runs"][0]["curves"]["others"]}
+    assert heatmap([run], signal="ninth").axes[1].get_ylabel() == "The ninth"
+    assert len(trajectories([run], signals=("cm", "ninth")).axes) == 1 + (not is_bounded("ninth"))

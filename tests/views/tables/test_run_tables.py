@@ -11,14 +11,18 @@ from typer.testing import CliRunner
 from views.hand_made import write_run
 
 from wane.cli import Commands
+from wane.cli import paper as paper_commands
 from wane.cli import views as commands
-from wane.paper.values import RESULTS, printed
+from wane.paper.methods import weights
+from wane.paper.values import PAPER, RESULTS, printed
 from wane.runs.folder import find_runs
-from wane.runs.identity import method_title
+from wane.runs.identity import method_of
 from wane.sweeps.plan import expand
 from wane.views.comparable_runs import by_setting
+from wane.views.statistics import mean_std, paired
+from wane.views.summaries import accuracy_measures
 from wane.views.tables.formats import FORMATS, legend, to_csv, to_latex, to_markdown, to_text
-from wane.views.tables.run_tables import MEASURES, mean_std, measures, paired, run_table
+from wane.views.tables.run_tables import run_table
 
 CONTROL = {"memory": {"draw": "class_uniform"}}
 TREND = {"learner": {"trend": {"signal": "log_tlr"}}}
@@ -49,15 +53,17 @@ def row(table, method, measure):
 
 def test_measures_of_one_run(tmp_path):
     run = write_run(tmp_path / "a", matrix=matrix(0.4))
-    assert measures(run) == pytest.approx({"accuracy": 65, "forgetting": 40, "retention": 40, "plasticity": 85})
+    assert accuracy_measures(run) == pytest.approx(
+        {"accuracy": 65, "forgetting": 40, "retention": 40, "plasticity": 85}
+    )
     rising = write_run(tmp_path / "b", matrix=matrix(0.9))  # it got better: the definitions part
-    assert measures(rising, "peak")["forgetting"] == pytest.approx(0)
-    assert measures(rising, "first")["forgetting"] == pytest.approx(-10)
-    assert measures(write_run(tmp_path / "c", done=False)) is None
+    assert accuracy_measures(rising, "peak")["forgetting"] == pytest.approx(0)
+    assert accuracy_measures(rising, "first")["forgetting"] == pytest.approx(-10)
+    assert accuracy_measures(write_run(tmp_path / "c", done=False)) is None
 
 
 def test_means_deviations_and_differences(runs):
-    table = run_table("table2", runs)
+    table = run_table("table2", runs, printed=PAPER)
     er, trend, control = (row(table, m, "accuracy") for m in ("ER", "Log-TLR", "class-uniform"))
     assert er["mean"] == pytest.approx(66)  # 65, 66, 67
     assert er["std"] == pytest.approx(1)  # n - 1
@@ -160,7 +166,7 @@ def test_rows_that_differ_in_more_than_the_method(tmp_path):
     for seed, (plain, constant) in enumerate([(0.4, 0.2), (0.5, 0.3)]):
         write_run(tmp_path / f"p{seed}", [{"seed": seed, "learner": {"decay": 0.1}}], matrix=matrix(plain))
         write_run(tmp_path / f"c{seed}", [{"seed": seed, "learner": {"decay": 1.0}}], matrix=matrix(constant))
-    table = run_table("ablations", find_runs(tmp_path))
+    table = run_table("ablations", find_runs(tmp_path), printed=PAPER)
     assert set(table.frame["setting"]) == {"cifar100"}
     er, constant = (row(table, label, "accuracy") for label in ("ER", "ER, constant rate"))
     assert (er["n"], er["mean"], er["er_n"]) == (2, pytest.approx(67.5), 0)
@@ -191,7 +197,7 @@ def test_a_setting_of_one_row_that_others_have_anyway_takes_none_of_their_runs(t
     write_run(tmp_path / "er", [memory])
     table = run_table("recovery", find_runs(tmp_path))
     assert row(table, "finetune", "accuracy")["n"] == row(table, "ER, memory 200", "accuracy")["n"] == 1
-    assert table.notes == ()
+    assert table.notes == ("cifar100: no run has seeds 1, 2 of recovery.",)
 
 
 def test_runs_that_recorded_more_share_a_table_and_settings_of_others_have_none(tmp_path):
@@ -217,7 +223,7 @@ def test_own_toml_with_lists(tmp_path):
 
 
 def test_the_four_formats(runs):
-    table = run_table("table2", runs)
+    table = run_table("table2", runs, printed=PAPER)
     text, markdown, latex, listed = (render(table) for render in FORMATS.values())
     assert "75.25 ± 0.35*" in text  # 75, 75.5
     assert "2 (seed 2 missing)" in text
@@ -230,7 +236,7 @@ def test_the_four_formats(runs):
     assert r"$+5.00\;[+3.76, +6.24]$" in latex
     assert latex.count(r"\begin{tabular}") == latex.count(r"\end{tabular}") == 2
     rows = list(csv.DictReader(io.StringIO(listed)))
-    assert len(rows) == 11 * len(MEASURES)
+    assert len(rows) == 11 * 4
     assert {r["forgetting_definition"] for r in rows} == {"peak"}
     assert [r["mean"] for r in rows if r["method"] == "Loss"] == [""] * 4
 
@@ -243,7 +249,7 @@ def test_methods_that_neither_we_nor_the_paper_ran_are_named_and_have_no_row(tmp
     text = to_text(table)
     assert "cifar100, not run: class-uniform." in text.splitlines()
     assert text.count("class-uniform") == 1
-    assert table.frame.filter(pl.col("method") == "class-uniform")["n"].to_list() == [0] * len(MEASURES)
+    assert table.frame.filter(pl.col("method") == "class-uniform")["n"].to_list() == [0] * 4
 
 
 def test_names_are_escaped(tmp_path):
@@ -280,17 +286,17 @@ def test_the_paper_has_a_row_for_each_variant():
     for recipe, absent in (("table1", "Loss"), ("table2", "")):
         for planned in expand(recipe):
             if not planned.variant.startswith("class-uniform") and planned.variant != absent:
-                title = method_title(planned.config)
+                method = method_of(planned.config)
                 for data in ("cifar100", "tiny_imagenet"):
-                    assert printed(data, title, "accuracy")
-                    assert printed(data, title, "forgetting")
-    assert printed("tiny_imagenet", "er, weights nkl", "forgetting") == (53.85, 0.12, "Table 1")
+                    assert printed(data, method, "accuracy")
+                    assert printed(data, method, "forgetting")
+    assert printed("tiny_imagenet", weights("nkl"), "forgetting") == (53.85, 0.12, "Table 1")
     assert all(0 < p.mean < 100 and (p.std is None or p.std < 5) for p in RESULTS.values())
 
 
 def command(*arguments):
     app = Typer(cls=Commands)
-    for function in (commands.figure, commands.table, commands.diagnostics):
+    for function in (commands.figure, commands.table, paper_commands.diagnostics):
         app.command()(function)
     return CliRunner().invoke(app, [str(a) for a in arguments])
 
@@ -314,3 +320,96 @@ def test_summary_is_enough(tmp_path):
     assert not (run.path / "history.parquet").exists()
     assert json.loads((run.path / "summary.json").read_text())["seed"] == 0
     assert to_csv(run_table("auto", [run]))
+
+
+def test_er_alone_is_compared_with_nothing(tmp_path):
+    for seed in range(2):
+        write_run(tmp_path / f"er-{seed}", [{"seed": seed}])
+    for name in ("auto", "table2"):
+        assert not any("plain ER" in line or "control" in line for line in legend(run_table(name, find_runs(tmp_path))))
+
+
+def test_seeds_that_nobody_ran_are_said_once(tmp_path):
+    """The recipe has seeds 0, 1, 2; whoever ran 0 and 1 chose to."""
+    for seed in range(2):
+        write_run(tmp_path / f"er-{seed}", [{"seed": seed}])
+        write_run(tmp_path / f"cu-{seed}", [{"seed": seed}, CONTROL])
+    text = to_text(run_table("table2", find_runs(tmp_path)))
+    assert "missing" not in text.partition("Percentage")[0].replace("0 (seeds 0, 1 missing)", "")
+    assert "cifar100: no run has seed 2 of table2." in text
+
+
+def test_latex_has_labels_and_says_what_it_needs(runs):
+    latex = to_latex(run_table("table2", runs))
+    assert latex.startswith("% Needs \\usepackage{booktabs}.\n")
+    assert [f"\\label{{tab:table2-{n}}}" in latex for n in (1, 2, 3)] == [True, True, False]
+
+
+def test_a_note_stays_in_its_comment(tmp_path):
+    write_run(tmp_path / "er")
+    write_run(tmp_path / "a\n\\input{x}", [{"seed": 3}], done=False)
+    latex = to_latex(run_table("auto", find_runs(tmp_path)))
+    assert not any(line.startswith("\\input") for line in latex.splitlines())
+
+
+BOTH = {"average": 0.9, "forgetting": 0.05, "retention": 0.85, "plasticity": 0.95}
+
+
+def task_run(path, settings=(), **accuracy):
+    """A run with task-incremental results beside the others."""
+    run = write_run(path, list(settings), matrix=matrix(0.4))
+    summary = json.loads((path / "summary.json").read_text())
+    summary |= {"metrics": {"accuracy": accuracy}, "task_incremental": {"accuracy": BOTH}}
+    (path / "summary.json").write_text(json.dumps(summary))
+    return run
+
+
+def test_both_settings_side_by_side(tmp_path):
+    runs = [task_run(tmp_path / f"{s}", [{"seed": s}], min_acc=0.1, wc_acc=0.2, forward_transfer=None) for s in (0, 1)]
+    measured = accuracy_measures(runs[0])
+    assert list(measured) == [
+        "accuracy", "forgetting", "retention", "plasticity", "min_acc", "wc_acc", "task_accuracy", "task_forgetting",
+        "task_retention", "task_plasticity",
+    ]  # fmt: skip
+    text = to_text(run_table("auto", runs))
+    header = text.splitlines()[3]
+    assert [part.strip() for part in header.split("  ") if part.strip()] == [
+        "method", "seeds", "accuracy ↑", "forgetting ↓", "retention ↑", "plasticity ↑", "accuracy (task) ↑",
+        "forgetting (task) ↓",
+    ]  # fmt: skip
+    assert "90.00 ± 0.00" in text
+    assert "cifar100, transfer and stability" in text
+    assert "task-incremental setting" in text
+    alone = to_text(run_table("auto", runs, setting="class"))
+    assert "(task)" not in alone
+    other = to_text(run_table("auto", runs, setting="task"))
+    assert "plasticity (task) ↑" in other
+    assert "65.00" not in other
+    with pytest.raises(ValueError, match="setting is 'tasks': choose class, task or both"):
+        run_table("auto", runs, setting="tasks")
+
+
+def test_old_runs_have_no_empty_columns(tmp_path):
+    run = write_run(tmp_path / "old")
+    assert "(task)" not in to_text(run_table("auto", [run]))
+    with pytest.raises(ValueError, match="with results in the task-incremental setting"):
+        run_table("auto", [run], setting="task")
+
+
+def test_a_method_that_needs_the_task_has_those_results_alone(tmp_path):
+    run = task_run(tmp_path / "hat")
+    summary = json.loads((run.path / "summary.json").read_text())
+    (run.path / "summary.json").write_text(json.dumps(summary | {"metrics": None, "accuracy_matrix": None}))
+    text = to_text(run_table("auto", find_runs(tmp_path)))
+    assert "accuracy (task) ↑" in text
+    assert "accuracy ↑" not in text
+
+
+def test_two_methods_with_one_title_are_two_rows(tmp_path, monkeypatch):
+    """A title is for people: what is different may go unsaid in it."""
+    from wane.runs import identity
+
+    monkeypatch.setattr(identity.Method, "title", property(lambda method: "same"))
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", [CONTROL])
+    assert set(run_table("auto", find_runs(tmp_path)).frame["method"]) == {"same", "same [2]"}

@@ -15,7 +15,7 @@ __all__ = ["load_recipe", "recipe_settings", "recipes", "scales"]
 
 @cache  # a sweep asks for every run
 def recipes() -> Registry[dict[str, Any]]:
-    """The recipes that come with wane: settings by name, with a `title`.
+    """The recipes that come with wane, from the `recipes` folder of any room: settings by name, with a `title`.
 
     >>> recipes()["diagnostics"]["learner"]["name"]
     'er'

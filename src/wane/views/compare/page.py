@@ -24,7 +24,7 @@ def comparison_page(comparison: Comparison, *, before: str = "before", after: st
     >>> page.count("<h2"), "http:" in page, "<script" in page
     (6, False, False)
     """
-    environment = page_templates()
+    environment = page_templates("wane.views.compare")
     environment.filters |= {"percent": percent, "number": _number, "signed": _signed, "ratio": _ratio}
     return environment.get_template("compare.html").render(
         c=comparison, sentences=sentences(comparison), before=before, after=after, direction=direction,
@@ -33,7 +33,7 @@ def comparison_page(comparison: Comparison, *, before: str = "before", after: st
 
 
 def write_comparison(comparison: Comparison, path: str | os.PathLike[str], *, before: str, after: str) -> None:
-    """Write the page, atomically: the file is whole or as it was before."""
+    """Write the page atomically, so that a failure leaves an older file intact."""
     write_page(path, comparison_page(comparison, before=before, after=after).encode())
 
 

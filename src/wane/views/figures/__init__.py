@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import io
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +56,7 @@ def draw_figure(name: str, runs: Sequence[RunFolder], **options: Any) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write PNG, PDF or SVG, by the name's ending; the file is whole or as it was before."""
+    """Write PNG, PDF or SVG, by the name's ending, atomically: a failure leaves an older file intact."""
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{target} does not end in {', '.join(SUFFIXES)}: the ending says which format to write")
@@ -63,6 +64,8 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     # Without the date the same runs give the same bytes.
     metadata: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
     buffer = io.BytesIO()
-    with in_style():
+    with in_style(), warnings.catch_warnings():
+        # A name in a script that no installed font has is drawn as boxes; a warning for each letter would not help.
+        warnings.filterwarnings("ignore", r"Glyph .* missing from")
         figure.savefig(buffer, format=kind, metadata=metadata)
     write_page(target, buffer.getvalue())

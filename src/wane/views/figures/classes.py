@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
-from wane.views.figures.style import ABSENT, COLOURS, INK_COLOUR, SOFT_COLOUR, new_figure, plain, styled
-from wane.views.observations import one_method
-from wane.views.palette import SEQUENTIAL, task_colour
+from wane.views.figures.style import ABSENT, INK_COLOUR, SOFT_COLOUR, new_figure, plain, styled
+from wane.views.observations import group_names, one_method
+from wane.views.palette import SEQUENTIAL, is_bounded, signal_colour, task_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,12 +38,12 @@ def heatmap(runs: Sequence[RunFolder], *, signal: str = "log_tlr", width: str = 
     tasks = _same_tasks(runs)
     order = np.lexsort((np.arange(len(tasks)), tasks))
     values = _mean_over(runs, lambda run: _over_epochs(run, row.name, len(tasks)))[:, order]
-    learning = runs[0].history.trajectory(row.name).task
+    learning = runs[0].history.trajectory(row.name, split=runs[0].split).task
     figure = new_figure(width, 2.6)
     axes = figure.subplots()
-    limits = {} if row.name == "loss" else {"vmin": 0.0, "vmax": 1.0}
+    limits = {"vmin": 0.0, "vmax": 1.0} if is_bounded(row.name) else {}
     image = _image(axes, values.T, cmap=f"{SEQUENTIAL}{'' if row.higher_is_better else '_r'}", **limits)
-    _mark_tasks(axes, learning, tasks[order], [runs[0].class_names[c] for c in order])
+    _mark_tasks(axes, learning, tasks[order], _names(runs[0], order))
     figure.colorbar(image, ax=axes, label=row.title, pad=0.02, aspect=30)
     return figure
 
@@ -72,14 +72,15 @@ def draw(runs: Sequence[RunFolder], *, width: str = "column") -> Figure:
     scalars = _mean_over(runs, lambda run: run.replay.select("effective_classes", "current_share").to_numpy())  # type: ignore[union-attr]
     epochs = np.arange(1, len(learning) + 1)
     seen = np.array([(tasks <= task).sum() for task in learning])
-    above.plot(epochs, 100 * scalars[:, 0] / seen, color=COLOURS["log_tlr"], label="effective classes of those seen")
-    above.plot(epochs, 100 * scalars[:, 1], color=COLOURS["cm"], label="rows of the current task")
+    above.plot(epochs, 100 * scalars[:, 0] / seen, color=signal_colour("log_tlr"),
+               label="effective classes of those seen")  # fmt: skip
+    above.plot(epochs, 100 * scalars[:, 1], color=signal_colour("cm"), label="rows of the current task")
     above.set_ylim(0, 104)
     above.set_ylabel("%")
     figure.legend(loc="outside upper left", ncols=1 if width == "column" else 2, handlelength=1.2)
     # No row at all is under the scale, not off it: grey is for classes that are yet to come.
     image = _image(axes, np.where(times == 0, 1e-9, times).T, cmap="PuOr_r", norm=LogNorm(0.25, 4))
-    _mark_tasks(axes, learning, tasks[order], [runs[0].class_names[c] for c in order], line=INK_COLOUR)
+    _mark_tasks(axes, learning, tasks[order], _names(runs[0], order), line=INK_COLOUR)
     bar = figure.colorbar(image, ax=axes, label="times an even share", pad=0.02, aspect=20, extend="both")
     bar.set_ticks([0.25, 0.5, 1, 2, 4], labels=["¼", "½", "1", "2", "4"])
     bar.minorticks_off()
@@ -105,6 +106,10 @@ def flow(runs: Sequence[RunFolder], *, top: int = 8, takers: int = 3, width: str
     if missing := [run.name for run in runs if run.flow is None]:
         raise ValueError(f"{missing[0]} has no flow.npz: run it with --set record.flow=true")
     recorded: Any = runs[0].flow
+    if recorded["flow"].shape[-1] != len(tasks):
+        classes = recorded["flow"].shape[-1]
+        raise ValueError(f"{runs[0].name} was evaluated in {len(tasks)} groups of {classes} classes: where probability "
+                         "went is drawn for streams of classes only")  # fmt: skip
     flows = _mean_over(runs, lambda run: run.flow["flow"])  # type: ignore[index]
     last, names = flows[-1], runs[0].class_names
     seen = np.flatnonzero(~np.isnan(last[:, 0]))
@@ -196,6 +201,11 @@ def _readable(colour: str) -> str:
     return "white" if 0.3 * red + 0.59 * green + 0.11 * blue < 0.55 else INK_COLOUR
 
 
+def _names(run: RunFolder, order: NDArray[np.int64]) -> list[str]:
+    names = group_names(run)
+    return [names[c] if c < len(names) else str(c) for c in order.tolist()]
+
+
 def _same_tasks(runs: Sequence[RunFolder]) -> NDArray[np.int64]:
     """The task of each class, which must be the same in all runs."""
     one_method(runs)
@@ -220,7 +230,7 @@ def _mean_over(runs: Sequence[RunFolder], read: Callable[[RunFolder], Any]) -> A
 
 def _over_epochs(run: RunFolder, signal: str, classes: int) -> Array:
     """(epochs, classes); NaN where a class was not evaluated."""
-    t = run.history.trajectory(signal)
+    t = run.history.trajectory(signal, split=run.split)
     values = np.full((len(t.step), classes), np.nan)
     values[:, t.classes] = t.values
     return values

@@ -10,8 +10,8 @@ import polars as pl
 
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
-from wane.views.figures.style import COLOURS, SHORT, SOFT_COLOUR, new_figure, plain, styled
-from wane.views.palette import SEQUENTIAL
+from wane.views.figures.style import SOFT_COLOUR, new_figure, plain, styled
+from wane.views.palette import SEQUENTIAL, short_name, signal_colour
 from wane.views.recovery import WITHIN, correlate, curves, speeds
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _draw_curves(axes: Axes, frame: pl.DataFrame, measure: str, kinds: Sequence[
             line = means.filter(pl.col("method") == method, pl.col("beside") == beside, pl.col("third") == third)
             axes.plot(line["k"].to_numpy(), 100 * line["y"].to_numpy(), color=colour, linestyle=style,
                       label=f"{THIRDS[third]}, {_title((method, beside))}")  # fmt: skip
-    handles = [Line2D([], [], color=c, label=f"{t} {SHORT[signal]}") for t, c in zip(THIRDS, colours, strict=True)]
+    handles = [Line2D([], [], color=c, label=f"{t} {short_name(signal)}") for t, c in zip(THIRDS, colours, strict=True)]
     handles += [Line2D([], [], color=SOFT_COLOUR, linestyle=style, label=_title(kind))
                 for kind, style in zip(kinds, LINES * len(kinds), strict=False)]  # fmt: skip
     axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, handlelength=2)
@@ -106,13 +106,13 @@ def _draw_curves(axes: Axes, frame: pl.DataFrame, measure: str, kinds: Sequence[
 
 
 def _draw_rhos(axes: Axes, seen: pl.DataFrame, measure: str, within: Sequence[str], kinds: Sequence[Kind]) -> None:
-    shown = [s for s in SIGNALS if s != "accuracy"]  # at 0 % it is the same for all
+    shown = [s for s in SIGNALS if s != "accuracy" and s in seen.columns]  # accuracy at 0 % is the same for all
     for place, (kind, marker) in enumerate(zip(kinds, MARKERS * len(kinds), strict=False)):
         part = seen.filter(pl.col("method") == kind[0], pl.col("beside") == kind[1])
         found = correlate(part, measure, within=within)
         shift = 0.22 * (place - (len(kinds) - 1) / 2)
         for at, name in enumerate(shown):
-            c, colour = found[name], COLOURS[name]
+            c, colour = found[name], signal_colour(name)
             if c.rho is None:
                 continue
             if c.low is not None and c.high is not None:
@@ -123,6 +123,6 @@ def _draw_rhos(axes: Axes, seen: pl.DataFrame, measure: str, within: Sequence[st
         axes.plot([np.nan], [np.nan], marker, color=SOFT_COLOUR, markersize=3.5, markerfacecolor=inside,
                   label=f"{_title(kind)} (n = {len(part):,})")  # fmt: skip
     axes.axvline(0, color=SOFT_COLOUR, linewidth=0.6, zorder=0)
-    axes.set_yticks(range(len(shown)), [SHORT[s] for s in shown])
+    axes.set_yticks(range(len(shown)), [short_name(s) for s in shown])
     axes.set_ylim(len(shown) - 0.4, -0.6)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=1, handlelength=1.2)

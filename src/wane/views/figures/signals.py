@@ -9,18 +9,20 @@ import numpy as np
 import polars as pl
 
 from wane.runs.folder import RunFolder
-from wane.softmax.signals import SIGNALS
-from wane.views.figures.style import COLOURS, INK_COLOUR, SHORT, SOFT_COLOUR, label_ends, new_figure, panels, styled
+from wane.views.figures.style import INK_COLOUR, SOFT_COLOUR, label_ends, new_figure, panels, styled
 from wane.views.observations import (
     LEVELS,
     TOLERANCE,
     at_level,
     box,
     changes,
+    group_kind,
     observations,
     one_method,
+    recorded_signals,
     transition_width,
 )
+from wane.views.palette import is_bounded, short_name, signal_colour, signal_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["conditional", "smoothness", "trajectories"]
 
-BOUNDED = tuple(name for name in SIGNALS if name != "loss")
 #: Fewer observations than this are shown one by one: a density would make up a shape.
 FEW = 5
 
@@ -47,7 +48,7 @@ def trajectories(
 
     Args:
         runs: of one method; the classes of all runs are pooled.
-        signals: which; the loss gets an axis of its own.
+        signals: which; one without an upper bound, such as the loss, gets an axis of its own.
         boundary: 1 is that of task 1 and task 2.
         task: whose classes, counted from 1; default: the task that ends at the boundary.
         around: epochs shown on either side; default: both tasks whole.
@@ -80,16 +81,17 @@ def trajectories(
         x = curves["since"].to_numpy()
         for name in names:
             mean, std = curves[name].to_numpy(), curves[f"{name}_std"].to_numpy()
-            axes.fill_between(x, mean - std, mean + std, color=COLOURS[name], alpha=0.15, linewidth=0)
-            axes.plot(x, mean, color=COLOURS[name], label=name)
-        axes.set_ylim(*((-0.02, 1.02) if names != ["loss"] else (0, None)))
+            axes.fill_between(x, mean - std, mean + std, color=signal_colour(name), alpha=0.15, linewidth=0)
+            axes.plot(x, mean, color=signal_colour(name), label=name)
+        axes.set_ylim(*((-0.02, 1.02) if is_bounded(names[0]) else (0, None)))
         axes.set_xlim(x[0], x[-1])
         axes.axvline(0, color=SOFT_COLOUR, linestyle=(0, (4, 2)), linewidth=0.9, zorder=0)
-        ends = [(float(curves[name][-1]), SHORT[name], COLOURS[name]) for name in names]
+        ends = [(float(curves[name][-1]), short_name(name), signal_colour(name)) for name in names]
         label_ends(axes, ends, height=0.7 * height)
-        axes.set_ylabel("loss (nats)" if names == ["loss"] else "mean ± std")
+        axes.set_ylabel("mean ± std" if is_bounded(names[0]) else _in_units(short_name(names[0]).lower(), names[0]))
     count = centred.select("run", "class").n_unique()
-    all_axes[0].set_title(f"Classes of task {whose} (n = {count})", loc="left")
+    kind = {"class": "Classes"}.get(group_kind(runs[0].history), f"{group_kind(runs[0].history).capitalize()}s")
+    all_axes[0].set_title(f"{kind} of task {whose} (n = {count})", loc="left")
     all_axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
     all_axes[-1].set_xlabel(f"epochs since task {boundary + 1} began")
     return figure
@@ -99,7 +101,7 @@ def trajectories(
 def smoothness(
     runs: Sequence[RunFolder],
     *,
-    signals: Sequence[str] = BOUNDED,
+    signals: Sequence[str] | None = None,
     around: int | None = None,
     classes: str = "all",
     width: str = "column",
@@ -108,7 +110,7 @@ def smoothness(
 
     Args:
         runs: of one method.
-        signals: which; the loss gets an axis of its own.
+        signals: which; default: all that were recorded and lie between 0 and 1. Others get an axis of their own.
         around: epochs on either side of a boundary that are its transition; default: see `transition_width`.
         classes: whose changes: "all", or the "old" ones, whose task was over.
         width: column or page.
@@ -116,7 +118,7 @@ def smoothness(
     from matplotlib.patches import Patch
 
     one_method(runs)
-    groups = panels(signals)
+    groups = panels([s for s in recorded_signals(runs) if is_bounded(s)] if signals is None else signals)
     reach = transition_width(runs) if around is None else around
     moved = changes(runs, around=reach, classes=classes)
     phases = {phase: moved.filter(pl.col("phase") == phase) for phase in ("transition", "stable")}
@@ -128,11 +130,11 @@ def smoothness(
             for (phase, chosen), shift in zip(phases.items(), (-0.19, 0.19), strict=True):
                 if len(chosen):
                     _draw_box(axes, at + shift, name, phase, chosen[name].to_numpy())
-        axes.set_xticks(range(len(names)), [SHORT[name] for name in names], rotation=35, ha="right",
+        axes.set_xticks(range(len(names)), [short_name(name) for name in names], rotation=35, ha="right",
                         rotation_mode="anchor")  # fmt: skip
         axes.set_xlim(-0.6, len(names) - 0.4)
         axes.set_ylim(0, None)
-        axes.set_ylabel("change (nats)" if names == ["loss"] else "change per epoch")
+        axes.set_ylabel("change per epoch" if is_bounded(names[0]) else _in_units("change", names[0]))
     said = {
         "transition": f"transition: ± {reach} epoch{'s' if reach > 1 else ''} of a boundary",
         "stable": "stable: the others" if len(phases["stable"]) else "stable: none, tasks are too short",
@@ -148,7 +150,7 @@ def smoothness(
 def conditional(
     runs: Sequence[RunFolder],
     *,
-    signals: Sequence[str] = tuple(name for name in SIGNALS if name != "accuracy"),
+    signals: Sequence[str] | None = None,
     levels: Sequence[float] = LEVELS,
     tolerance: float = TOLERANCE,
     width: str = "page",
@@ -157,13 +159,14 @@ def conditional(
 
     Args:
         runs: of one method.
-        signals: a panel each.
+        signals: a panel each; default: all that were recorded, but accuracy.
         levels: of accuracy, between 0 and 1.
         tolerance: how near to a level counts as at it.
         width: column or page.
     """
     one_method(runs)
-    names = [name for group in panels(signals) for name in group]
+    chosen_signals = [s for s in recorded_signals(runs) if s != "accuracy"] if signals is None else signals
+    names = [name for group in panels(chosen_signals) for name in group]
     seen = observations(runs)
     chosen = [at_level(seen, level, tolerance) for level in levels]
     columns = min(len(names), 4 if width == "page" else 2)
@@ -173,14 +176,14 @@ def conditional(
     for axes, name in zip(grid, names, strict=False):
         for at, part in enumerate(chosen):
             _draw_distribution(axes, at, name, part[name].to_numpy())
-        axes.set_title(SHORT[name], loc="left", color=COLOURS[name])
+        axes.set_title(short_name(name), loc="left", color=signal_colour(name))
         axes.set_xlim(-0.55, len(levels) - 0.45)
         said = [f"{100 * level:g} %\n{_numbers(part[name].to_numpy())}" for level, part in
                 zip(levels, chosen, strict=True)]  # fmt: skip
         axes.set_xticks(range(len(levels)), said, fontsize=5.5)
-        low, high = axes.get_ylim() if name == "loss" else (0.0, 1.0)
+        low, high = (0.0, 1.0) if is_bounded(name) else axes.get_ylim()
         axes.set_ylim(low - 0.02 * (high - low), high + 0.02 * (high - low))
-        if name != "loss" and names.index(name) % columns:
+        if is_bounded(name) and names.index(name) % columns:
             axes.tick_params(labelleft=False)  # as to the left
     for axes in grid[len(names) :]:
         axes.set_axis_off()
@@ -190,9 +193,18 @@ def conditional(
     return figure
 
 
+def _in_units(words: str, signal: str) -> str:
+    """Words for an axis, with the unit of the signal if it has one.
+
+    >>> _in_units("change", "loss"), _in_units("change", "cm")
+    ('change (nats)', 'change')
+    """
+    return f"{words} ({signal_unit(signal)})" if signal_unit(signal) else words
+
+
 def _draw_box(axes: Axes, at: float, name: str, phase: str, values: np.ndarray[Any, Any]) -> None:
     b = box(values)
-    colour, filled = COLOURS[name], phase == "transition"
+    colour, filled = signal_colour(name), phase == "transition"
     stats = {"med": b.median, "q1": b.q1, "q3": b.q3, "whislo": b.whisker_low, "whishi": b.whisker_high,
              "label": f"{name}, {phase}"}  # fmt: skip
     line = {"color": colour, "linewidth": 0.9}
@@ -204,7 +216,7 @@ def _draw_box(axes: Axes, at: float, name: str, phase: str, values: np.ndarray[A
 
 def _draw_distribution(axes: Axes, at: int, name: str, values: np.ndarray[Any, Any]) -> None:
     """A violin with its quartiles and their numbers; dots for a few observations, words for none."""
-    colour, b = COLOURS[name], box(values)
+    colour, b = signal_colour(name), box(values)
     if not b.n:
         axes.text(at, 0.5, "no observation", rotation=90, ha="center", va="center", fontsize=6, color=SOFT_COLOUR,
                   transform=axes.get_xaxis_transform())  # fmt: skip

@@ -7,31 +7,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import wraps
+from functools import cache, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from wane.registry import Registry
 from wane.softmax.signals import SIGNALS
 from wane.views.compare.tables import printable
-from wane.views.palette import INK, LIGHT, SOFT
+from wane.views.palette import INK, SOFT, is_bounded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["COLOURS", "SHORT", "WIDTHS", "in_style", "label_ends", "new_figure", "panels", "plain", "styled"]
+__all__ = ["WIDTHS", "in_style", "label_ends", "new_figure", "panels", "plain", "styled"]
 
 P = ParamSpec("P")
 
-COLOURS, INK_COLOUR, SOFT_COLOUR = LIGHT, INK[0], SOFT[0]
+INK_COLOUR, SOFT_COLOUR = INK[0], SOFT[0]
 #: What is not there, in heat maps and in lists of the rest.
 ABSENT = "#e4e4e4"
 #: Of the columns of a paper, in inches.
 WIDTHS = Registry("width", {"column": 3.4, "page": 7.0})
-#: The names that fit under an axis: the paper's.
-SHORT = {name: signal.short for name, signal in SIGNALS.items()}
+#: Fonts with signs that DejaVu Sans lacks (Chinese, Japanese, Korean, emoji): used where they are installed.
+FALLBACKS = (
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei",
+    "Droid Sans Fallback", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "PingFang SC", "Hiragino Sans",
+    "Arial Unicode MS", "Unifont", "Noto Emoji", "Symbola", "Segoe UI Emoji",
+)  # fmt: skip
 STYLE: dict[str, Any] = {
-    "font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 8, "axes.titlesize": 8,
+    "font.family": "sans-serif", "font.size": 8, "axes.titlesize": 8,
     "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "legend.frameon": False,
     "axes.spines.top": False, "axes.spines.right": False, "axes.linewidth": 0.6, "lines.linewidth": 1.3,
     "xtick.major.width": 0.6, "ytick.major.width": 0.6, "xtick.major.size": 2.5, "ytick.major.size": 2.5,
@@ -57,7 +61,16 @@ def in_style() -> AbstractContextManager[None]:
     from matplotlib import rc_context, rcParamsDefault
 
     settings: Any = {k: v for k, v in rcParamsDefault.items() if not k.startswith(("backend", "interactive"))}
-    return rc_context(settings | STYLE)
+    return rc_context(settings | STYLE | {"font.sans-serif": list(_fonts())})
+
+
+@cache
+def _fonts() -> tuple[str, ...]:
+    """DejaVu Sans, and what is installed of the fonts that have the signs it lacks."""
+    from matplotlib.font_manager import fontManager
+
+    installed = {font.name for font in fontManager.ttflist}
+    return ("DejaVu Sans", *(name for name in FALLBACKS if name in installed))
 
 
 def new_figure(width: str, height: float) -> Figure:
@@ -68,7 +81,7 @@ def new_figure(width: str, height: float) -> Figure:
 
 
 def panels(signals: Sequence[str]) -> list[list[str]]:
-    """The signals by the axis that they share: those between 0 and 1, then the loss, which has units of its own.
+    """The signals by the axis that they share: those between 0 and 1; then each other one, in units of its own.
 
     >>> panels(["loss", "cm", "tlr"])
     [['cm', 'tlr'], ['loss']]
@@ -76,8 +89,8 @@ def panels(signals: Sequence[str]) -> list[list[str]]:
     names = [SIGNALS[name].name for name in signals]  # an unknown one lists the known
     if not names:
         raise ValueError("no signal was given: choose at least one of " + ", ".join(SIGNALS))
-    bounded = {kind: [n for n in names if SIGNALS[n].bounded is kind] for kind in (True, False)}
-    return [group for group in bounded.values() if group]
+    shared = [name for name in names if is_bounded(name)]
+    return [*([shared] if shared else []), *([name] for name in names if not is_bounded(name))]
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, height: float) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from wane.runs.folder import RunFolder
-from wane.runs.identity import method_title
-from wane.views.comparable_runs import Setting, by_setting
-from wane.views.figures.style import COLOURS, INK_COLOUR, SOFT_COLOUR, label_ends, new_figure, plain, styled
-from wane.views.tables.run_tables import measures
+from wane.runs.identity import Method, method_of
+from wane.views.comparable_runs import BASELINE, Setting, by_setting
+from wane.views.figures.style import INK_COLOUR, SOFT_COLOUR, label_ends, new_figure, plain, styled
+from wane.views.palette import TASKS, signal_colour
+from wane.views.summaries import accuracy_measures
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,11 +22,13 @@ __all__ = ["tradeoff"]
 
 SPACING = 5.0  # points of forgetting between two diagonals
 Point = tuple[float, float]
+#: Methods that share a colour differ in the shape of their mark.
+MARKERS = ("o", "s", "D", "^", "v", "P", "X", "h", "<", ">")
 
 
 @styled
 def tradeoff(runs: Sequence[RunFolder], *, width: str = "page") -> Figure:
-    """Retention against plasticity, a ring for each method's mean and a dot for each seed; up and right is better.
+    """Retention against plasticity: an open mark for each method's mean, a dot for each seed; up and right is better.
 
     Along a dotted diagonal forgetting is the same: a method that moves along it towards the lower left forgets no more,
     but knows less. (Forgetting is taken as plasticity minus retention, which leaves out that the last task has had no
@@ -36,13 +39,15 @@ def tradeoff(runs: Sequence[RunFolder], *, width: str = "page") -> Figure:
         width: column or page.
     """
     found = []
+    # of the class-incremental setting, unless no run has it: the two are not compared with each other
+    prefix = "" if any("class" in run.about.settings for run in runs) else "task_"
     for setting in by_setting(runs):
-        points = _points(setting)
+        points = _points(setting, prefix)
         if len(points) > 1:
             found.append((setting, points))
     if not found:
         raise ValueError(
-            f"of {len(runs)} runs, no two methods at the same setting are done: there is nothing to compare"
+            f"of {len(runs)} runs, no two methods with a memory are done at the same setting: nothing to compare"
         )
     height = 3.2
     figure = new_figure(width, height * len(found))
@@ -56,27 +61,32 @@ def tradeoff(runs: Sequence[RunFolder], *, width: str = "page") -> Figure:
     return figure
 
 
-def _points(setting: Setting) -> dict[str, dict[int, Point]]:
+def _points(setting: Setting, prefix: str) -> dict[Method, dict[int, Point]]:
     """Method to (plasticity, retention) of each seed."""
-    points: dict[str, dict[int, Point]] = {}
+    points: dict[Method, dict[int, Point]] = {}
+    x, y = f"{prefix}plasticity", f"{prefix}retention"
     for run in setting.runs:
-        values = measures(run)
-        if values is not None and run.config.learner.name not in ("finetune", "joint"):
-            of_method = points.setdefault(method_title(run.config), {})
-            of_method[run.config.seed] = values["plasticity"], values["retention"]
+        values = accuracy_measures(run) or {}
+        if x in values and y in values and run.about.has_memory:
+            points.setdefault(method_of(run.config), {})[run.config.seed] = values[x], values[y]
     return points
 
 
-def _draw_panel(axes: Axes, points: dict[str, dict[int, Point]], height: float) -> None:
+def _draw_panel(axes: Axes, points: dict[Method, dict[int, Point]], height: float) -> None:
     ends = []
+    colours = _colours(points)
+    drawn: dict[str, int] = {}
     for method, of_seeds in points.items():
-        colour = _colour(method)
+        colour = colours[method]
+        marker = MARKERS[drawn.setdefault(colour, 0) % len(MARKERS)]
+        drawn[colour] += 1
         x, y = np.array([*of_seeds.values()]).T
         axes.scatter(x, y, s=5, color=colour, alpha=0.5, linewidths=0)
-        axes.scatter(x.mean(), y.mean(), s=34, facecolors="none", edgecolors=colour, linewidths=1.2, label=method)
-        ends.append((float(x.mean()), float(y.mean()), method.removeprefix("er, ") if method != "er" else "ER", colour))
+        axes.scatter(x.mean(), y.mean(), s=30, facecolors="none", edgecolors=colour, linewidths=1.2, marker=marker,
+                     label=method.title)  # fmt: skip
+        ends.append((float(x.mean()), float(y.mean()), _label(method), colour))
     axes.margins(0.08)
-    # A point of plasticity and one of retention are about as long, else a small difference would look like a great one.
+    # Points of plasticity and of retention get about the same length, so that small differences look small.
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     (left, right), (low, high) = _at_least(left, right, high - low), _at_least(low, high, 0.6 * (right - left))
     first = np.ceil((left - high) / SPACING) * SPACING
@@ -100,7 +110,25 @@ def _at_least(low: float, high: float, span: float) -> tuple[float, float]:
     return low - more, high + more
 
 
-def _colour(method: str) -> str:
-    """A trend or weighting has the colour of its signal; the controls are in ink."""
-    kind, _, said = method.removeprefix("er, ").partition(" ")
-    return COLOURS[said.split(" ")[0]] if kind in ("trend", "weights") else INK_COLOUR
+def _label(method: Method) -> str:
+    """What is written beside a mark; that it is ER goes without saying where something else is said.
+
+    >>> _label(Method()), _label(Method(draw="class_uniform")), _label(Method("joint"))
+    ('ER', 'class_uniform', 'joint')
+    """
+    if method == BASELINE:
+        return "ER"
+    return method.title.removeprefix(f"{BASELINE.title}, ") if method.learner == BASELINE.learner else method.title
+
+
+def _colours(methods: Iterable[Method]) -> dict[Method, str]:
+    """A trend or a weighting has the colour of its signal, ER that of ink, and every other method one of its own."""
+    found, others = {BASELINE: INK_COLOUR}, 0
+    for method in methods:
+        intervention = method.trend or method.weights
+        if intervention is not None:
+            found[method] = signal_colour(intervention.signal)
+        elif method not in found:
+            found[method] = TASKS[(1, 2, 0, 7, 6, 4)[others % 6]]
+            others += 1
+    return found

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from wane.measures.early_warning import at_risk
-from wane.measures.transfer import average, forgetting, plasticity, retention
+from wane.measures.history import History
+from wane.measures.summaries import SUMMARIES, summarise
 from wane.runs.config import to_toml
 from wane.runs.folder import RunFolder
-from wane.runs.identity import method_title
-from wane.runs.layout import HISTORY
-from wane.softmax.signals import SIGNALS
-from wane.views.comparable_runs import by_setting
-from wane.views.observations import LEVELS, TOLERANCE, at_level, box, changes, observations, transition_width
+from wane.runs.identity import Method, method_of
+from wane.views.comparable_runs import by_setting, distinct_titles
+from wane.views.observations import (
+    LEVELS,
+    TOLERANCE,
+    at_level,
+    box,
+    changes,
+    group_kind,
+    group_names,
+    has_history,
+    observations,
+    recorded_signals,
+    transition_width,
+)
+from wane.views.palette import is_bounded
 from wane.views.report.findings import (
     Timeline,
     hidden_decline,
@@ -28,70 +40,97 @@ from wane.views.report.findings import (
     timeline,
 )
 from wane.views.report.pack import pack, plain
-from wane.views.tables.run_tables import mean_std
+from wane.views.statistics import mean_std
+from wane.views.summaries import SETTINGS, recorded_summaries
 
-__all__ = ["Method", "conditional", "draw", "flow", "methods", "prepare", "smoothness", "summaries", "summary_rows"]
+__all__ = [
+    "RunGroup", "conditional", "draw", "flow", "group_runs", "prepare", "shown_summaries", "smoothness", "summaries",
+    "summary_rows",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 
-#: The columns of the summary table, with the function of a task x task matrix that gives each.
-MEASURES = {"average": average, "forgetting": forgetting, "retention": retention, "plasticity": plasticity}
 #: Bins of a distribution over [0, 1], and how many takers of a class are shown.
 BINS, TAKERS = 32, 8
-#: The signals that share the axis from 0 to 1.
-BOUNDED = tuple(name for name in SIGNALS if name != "loss")
+#: What `summaries` gives: setting to signal to summary to value.
+Summarised = dict[str, dict[str, dict[str, float | None]]]
 
 
-class Method(NamedTuple):
-    """Runs that differ in their seed alone."""
+class RunGroup(NamedTuple):
+    """Runs that differ in their seed alone, and what they are called."""
 
     title: str
     runs: list[RunFolder]
 
 
-def methods(runs: Sequence[RunFolder]) -> list[Method]:
+def group_runs(runs: Sequence[RunFolder]) -> list[RunGroup]:
     """The runs by method, in the order in which they come; with several settings, each title says which."""
     settings = by_setting(runs)
-    found: dict[str, list[RunFolder]] = {}
-    for setting in settings:
+    titles = distinct_titles(method_of(run.config) for run in runs)
+    found: dict[tuple[Method, int], RunGroup] = {}
+    for number, setting in enumerate(settings):
         for run in setting.runs:
-            title = method_title(run.config)
-            found.setdefault(f"{title} · {setting.title}" if len(settings) > 1 else title, []).append(run)
-    return [Method(title, chosen) for title, chosen in found.items()]
+            method = method_of(run.config)
+            title = f"{titles[method]} · {setting.title}" if len(settings) > 1 else titles[method]
+            found.setdefault((method, number), RunGroup(title, [])).runs.append(run)
+    return list(found.values())
 
 
-def summaries(run: RunFolder) -> dict[str, dict[str, float | None]]:
-    """Average, forgetting (peak), retention and plasticity of every signal; of an unfinished run, those so far."""
-    if run.summary is not None:
-        done: dict[str, dict[str, float | None]] = run.summary["metrics"]
-        return done
-    found: dict[str, dict[str, float | None]] = {}
-    for signal in SIGNALS:
-        matrix = run.history.matrix(signal)
-        reached = int(np.isfinite(matrix).any(1).sum())
-        for name, measure in MEASURES.items():
-            try:
-                value = float(measure(matrix[:reached, :reached], signal=signal))
-            except ValueError:  # a task that was not evaluated at its end
-                value = float("nan")
-            found.setdefault(signal, {})[name] = value if value == value else None
-    return found
+def summaries(run: RunFolder) -> Summarised:
+    """Every summary of every signal, by setting (`class`, `task`); of an unfinished run, those so far."""
+    recorded = {setting: recorded_summaries(run.summary, setting) for setting in SETTINGS}
+    if any(recorded.values()):
+        return {setting: found for setting, found in recorded.items() if found}
+    splits = {e.split for e in run.history.evaluations}
+    so_far = cast(History, _SoFar(run.history))
+    return {name: summarise(so_far, split) for name, (_, split) in SETTINGS.items() if split in splits}
 
 
-def summary_rows(groups: Sequence[Method], values: dict[str, dict[str, Any]], signal: str) -> list[dict[str, Any]]:
-    """A row a method: mean, standard deviation and n of each measure over the runs that have it.
+class _SoFar:
+    """A history whose matrix ends with the last task that was reached: the summaries of an unfinished run."""
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._history, name)
+
+    def matrix(self, signal: str = "accuracy", **options: Any) -> Array:
+        matrix = self._history.matrix(signal, **options)
+        reached = int(np.isfinite(np.asarray(matrix)).any(1).sum())
+        return matrix[:reached, :reached]
+
+
+def shown_summaries(values: dict[str, Summarised]) -> list[str]:
+    """The columns of the summary table: the summaries that some run has, of any signal in any setting."""
+    there = {
+        name
+        for of_run in values.values()
+        for of_setting in of_run.values()
+        for of_signal in of_setting.values()
+        for name, value in of_signal.items()
+        if value is not None
+    }
+    return [name for name in SUMMARIES if name in there]
+
+
+def summary_rows(
+    groups: Sequence[RunGroup], values: dict[str, Summarised], signal: str, setting: str = "class"
+) -> list[dict[str, Any]]:
+    """A row a method: mean, standard deviation and n of each summary over the runs that have it.
 
     Args:
-        groups: from `methods`.
+        groups: from `group_runs`.
         values: `summaries` by the path of the run; a run without is counted as missing.
         signal: whose.
+        setting: class or task.
     """
     rows = []
     for title, runs in groups:
-        have = [values[str(run.path)][signal] for run in runs if str(run.path) in values]
+        have = [found for run in runs if (found := values.get(str(run.path), {}).get(setting, {}).get(signal))]
         row: dict[str, Any] = {"title": title, "n": len(have), "missing": len(runs) - len(have)}
-        for name in MEASURES:
-            numbers = [v[name] for v in have if v[name] is not None]
+        for name in SUMMARIES:
+            numbers = [value for found in have if (value := found.get(name)) is not None]
             row[name] = (*mean_std(numbers), len(numbers))
         rows.append(row)
     return rows
@@ -106,7 +145,9 @@ def conditional(run: RunFolder) -> pl.DataFrame:
     rows = []
     for level in LEVELS:
         here = at_level(seen, level, TOLERANCE)
-        for signal in BOUNDED[1:]:
+        for signal in _bounded(run):
+            if signal == "accuracy":
+                continue
             values = here[signal].to_numpy()
             share = np.histogram(values, bins=BINS, range=(0, 1))[0] / max(1, len(values))
             rows.append({"level": level, "signal": signal, **box(values)._asdict(), "density": share.tolist()})
@@ -122,10 +163,15 @@ def smoothness(run: RunFolder) -> tuple[pl.DataFrame, int]:
     moved = changes([run], around=width)
     rows = [
         {"phase": phase, "signal": signal, **box(moved.filter(pl.col("phase") == phase)[signal].to_numpy())._asdict()}
-        for signal in BOUNDED
+        for signal in _bounded(run)
         for phase in ("transition", "stable")
     ]
     return pl.DataFrame(rows), width
+
+
+def _bounded(run: RunFolder) -> list[str]:
+    """The signals of a run that share the axis from 0 to 1."""
+    return [name for name in recorded_signals([run]) if is_bounded(name)]
 
 
 def flow(run: RunFolder, t: Timeline) -> dict[str, Any] | None:
@@ -134,7 +180,7 @@ def flow(run: RunFolder, t: Timeline) -> dict[str, Any] | None:
     `own` (moments, K) is what the label kept, `by_task` (moments, K, tasks) what the others of each task got;
     `takers` has, for each class, pairs of a class and what it got.
     """
-    if run.flow is None or not len(run.flow["flow"]):
+    if run.flow is None or not len(run.flow["flow"]) or group_kind(run.history) != "class":
         return None
     so_far = np.asarray(run.flow["step"]) <= t.step[-1]  # it may be ahead of the history, in a run that is going on
     if not so_far.any():
@@ -182,38 +228,40 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
     config, summary = run.config, run.summary
     found: dict[str, Any] = {
         "name": run.name, "path": str(run.path), "method": method, "seed": config.seed, "config": to_toml(config),
-        "environment": _environment(summary), "notes": [], "missing": {}, "sentences": [], "epochs": 0,
+        "environment": _environment(summary), "notes": [], "missing": {}, "sentences": [], "epochs": 0, "kind": "class",
         "curves": None, "draw": None, "flow": None,
     }  # fmt: skip
-    total = config.total_epochs
-    t = timeline(run.history) if run.has(HISTORY) else None
+    t = timeline(run.history, run.split) if has_history(run) else None
     if t is None:
         found["notes"].append("This run has not come to the end of its first epoch: there is nothing to show yet.")
         return found
     if summary is None:
         found["notes"].append(
-            f"This run is not finished: {len(t.step)} of {total} epochs. All numbers are those so far."
+            f"This run is not finished: {len(t.step)} of {config.total_epochs} epochs. All numbers are those so far."
         )
-    names = run.class_names
-    competitors = len(names) if config.record.classes == "all" else len(t.classes)
+    names = group_names(run)
+    competitors = len(run.class_names) if config.record.classes == "all" else len(t.classes)
     lists = {
         "decline": hidden_decline(t),
         "near": near_zero(t, max(2, competitors)),
-        "risk": at_risk(run.history).to_dicts(),
+        "risk": at_risk(run.history).to_dicts() if run.split == "test" else [],
     }
     levels = conditional(run)
     smooth, width = smoothness(run)
     found |= {
-        "epochs": len(t.step), "tasks": t.task, "boundaries": t.boundaries,
+        "kind": group_kind(run.history), "epochs": len(t.step), "tasks": t.task, "boundaries": t.boundaries,
         "classes": t.classes, "class_task": t.class_task, "images": t.images,
         "names": [names[c] if c < len(names) else str(c) for c in range(int(t.classes.max()) + 1)],
         "old": old_classes(t), "sentences": three_sentences(run, t, lists, levels), **lists,
         "conditional": levels.to_dicts(), "smoothness": smooth.to_dicts(), "around": width,
-        "check": risk_check(run.history),
+        "check": risk_check(run.history) if run.split == "test" else "",
     }  # fmt: skip
     if curves:
+        shared = _bounded(run)
+        own = [name for name in recorded_signals([run]) if name not in shared]
         found["curves"] = {
-            "bounded": pack(np.stack([t.of(name) for name in BOUNDED])), "loss": pack(t.of("loss"), top=6.5)
+            "names": shared, "bounded": pack(np.stack([t.of(name) for name in shared])),
+            "others": {name: pack(t.of(name), top=6.5) for name in own},
         }  # fmt: skip
         found["draw"], found["flow"] = draw(run, t), flow(run, t)
     found["missing"] = _missing(run, t)
@@ -223,13 +271,15 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
 def _missing(run: RunFolder, t: Timeline) -> dict[str, str]:
     """Why a section of the page is empty, by its name."""
     said = {}
-    if run.replay is None and run.config.learner.name in ("finetune", "joint"):
+    if run.replay is None and not run.about.has_memory:
         said["draw"] = "Nothing was replayed: this run has no memory."
     elif run.replay is None:
         said["draw"] = "There is no log of the replay (replay.parquet) in the run folder."
     elif run.replay.is_empty():
         said["draw"] = "Nothing has been replayed yet."
-    if run.flow is None:
+    if group_kind(run.history) != "class":
+        said["flow"] = "Where the probability went is shown for streams of classes only."
+    elif run.flow is None:
         said["flow"] = "Where the probability went was not recorded: run with --set record.flow=true."
     elif not old_classes(t).any():
         said["flow"] = "No class is of an earlier task yet, so none is forgotten."

@@ -14,6 +14,7 @@ from wane.predictions.comparison import EVIDENCE
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
 from wane.views.compare.tables import percent
+from wane.views.observations import group_names
 
 __all__ = ["Timeline", "hidden_decline", "near_zero", "old_classes", "risk_check", "three_sentences", "timeline"]
 
@@ -51,13 +52,13 @@ class Timeline(NamedTuple):
         return np.array([np.flatnonzero(self.task <= task)[-1] for task in self.class_task])
 
 
-def timeline(history: History) -> Timeline | None:
+def timeline(history: History, split: str = "test") -> Timeline | None:
     """The test evaluations of a history; None if there is none yet."""
-    tested = [e for e in history.evaluations if e.split == "test"]
+    tested = [e for e in history.evaluations if e.split == split]
     if not tested:
         return None
-    step, task, classes, _ = history.trajectory("accuracy")
-    values = np.stack([history.trajectory(name).values for name in SIGNALS])
+    step, task, classes, _ = history.trajectory("accuracy", split=split)
+    values = np.stack([history.trajectory(name, split=split).values for name in SIGNALS])
     known = history.class_to_task
     class_task = np.zeros_like(classes) if known is None else known[classes]
     images = np.zeros(int(classes.max()) + 1, np.int64)
@@ -95,7 +96,7 @@ def hidden_decline(t: Timeline) -> list[dict[str, Any]]:
 def near_zero(t: Timeline, competitors: int) -> list[dict[str, Any]]:
     """Classes that are never right at the end, the nearest to coming back first (by the rank of their label).
 
-    `rank` is the typical rank of the label (its geometric mean over the images), among so many `competitors`.
+    `rank` is the typical rank of the label (its geometric mean over the images) among `competitors` classes.
     """
     now = {name: t.of(name)[-1] for name in SIGNALS}
     rows = [
@@ -128,7 +129,7 @@ def three_sentences(
         rows: `decline`, `near` and `risk`, as the functions above give them.
         levels: the numbers of `conditional`: level, signal, n, q1, median, q3, min, max.
     """
-    names = run.class_names
+    names = group_names(run)
     return [_lost(t, names), _hid(t, names, rows, levels), _risk(rows["risk"], names, finished=run.summary is not None)]
 
 
@@ -137,18 +138,34 @@ def _lost(t: Timeline, names: tuple[str, ...]) -> str:
     if not old.any():
         mean = float(np.nanmean(accuracy[-1]))
         over = _classes(len(t.classes))
-        return f"There is but one task so far, so nothing could be lost yet: accuracy is {percent(mean)} over {over}."
+        return f"There is only one task so far, so nothing was lost yet: accuracy is {percent(mean)}, mean over {over}."
     then, now = accuracy[t.learnt(), np.arange(len(t.classes))][old], accuracy[-1][old]
     lost = then - now
     worst = int(lost.argmax())
-    start = (f"Accuracy on the {_classes(int(old.sum()))} of earlier tasks went from {percent(float(then.mean()))}, "
-             f"right after each was learnt, to {percent(float(now.mean()))}")  # fmt: skip
+    start = (
+        f"Accuracy on the {_classes(int(old.sum()))} of earlier tasks went from {percent(float(then.mean()))}, "
+        f"right after each was learnt, to {percent(float(now.mean()))} (mean over classes{_by_samples(t, old)})"
+    )
     count = int((lost > LOST + 1e-9).sum())
     if not count:
         return f"{start}; none lost more than {100 * LOST:.0f} points."
     who = _name(int(t.classes[old][worst]), names)
     return (f"{start}: {count} lost more than {100 * LOST:.0f} points, most of all {who} "
             f"({percent(float(then[worst]))} to {percent(float(now[worst]))}).")  # fmt: skip
+
+
+def _by_samples(t: Timeline, old: NDArray[np.bool_]) -> str:
+    """The same as a mean over the samples of each task and then over tasks, as the summaries are, where it differs."""
+    if len({*t.images[old].tolist()}) < 2 and len({int((t.class_task[old] == k).sum()) for k in t.class_task[old]}) < 2:
+        return ""  # classes and tasks of equal size: the two means are one
+    accuracy, tasks = t.of("accuracy"), np.unique(t.class_task[old])
+    then, now = accuracy[t.learnt(), np.arange(len(t.classes))], accuracy[-1]
+    means = []
+    for values in (then, now):
+        of_tasks = [np.average(values[chosen], weights=t.images[chosen])
+                    for task in tasks if (chosen := old & (t.class_task == task)).any()]  # fmt: skip
+        means.append(percent(float(np.mean(of_tasks))))
+    return f"; mean over the samples of each task, as in the summary: {means[0]} to {means[1]}"
 
 
 def _hid(t: Timeline, names: tuple[str, ...], rows: dict[str, list[dict[str, Any]]], levels: pl.DataFrame) -> str:
@@ -173,7 +190,7 @@ def _hid(t: Timeline, names: tuple[str, ...], rows: dict[str, list[dict[str, Any
         said.append(f"at {100 * row['level']:.0f} % accuracy, the confusion margin of a class is anything from "
                     f"{row['min']:.2f} to {row['max']:.2f}")  # fmt: skip
     if not said:
-        return "What accuracy hides cannot be told from so few evaluations."
+        return "There are too few evaluations to say what accuracy hides."
     return f"Accuracy hid this: {'; '.join(said)}."
 
 

@@ -23,7 +23,7 @@ def pack(values: Array, *, top: float = 1.0) -> dict[str, Any]:
     """An array (..., S, K), time second to last, as JSON: 16 bits a number, differences in time, deflated, base64.
 
     What is at most `top` is kept in steps of 1/10,000, anything greater in steps that let the greatest fit. Signals
-    change little from epoch to epoch, so that differences compress well. `report_scripts/base.js` has the inverse.
+    change little from epoch to epoch, so that differences compress well. `templates/scripts/base.js` has the inverse.
 
     >>> packed = pack(np.array([[0.25, np.nan], [0.5, 1.0]]))
     >>> packed["shape"], packed["step"]

@@ -1,4 +1,4 @@
-"""The report: one page that stands alone and shows what accuracy hid in some runs. See `templates/report_scripts`."""
+"""The report: one page that stands alone and shows what accuracy hid in some runs. See `templates/scripts`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from typing import Any
 from markupsafe import Markup
 
 from wane.files import write_page
+from wane.measures.summaries import SUMMARIES
 from wane.runs.folder import RunFolder
-from wane.runs.layout import HISTORY
 from wane.softmax.signals import SIGNALS
+from wane.views.observations import has_history, recorded_signals
 from wane.views.page_template import page_templates
-from wane.views.palette import DARK, LIGHT, SEQUENTIAL, TASKS
-from wane.views.report.data import MEASURES, Method, methods, prepare, summaries, summary_rows
+from wane.views.palette import SEQUENTIAL, TASKS, is_bounded, signal_colour
+from wane.views.report.data import RunGroup, group_runs, prepare, shown_summaries, summaries, summary_rows
 from wane.views.report.pack import script_json
+from wane.views.summaries import SETTINGS
 
 __all__ = ["report_page", "write_report"]
 
@@ -27,7 +29,7 @@ __all__ = ["report_page", "write_report"]
 MOST_BYTES = 6_500_000
 #: What draws the charts, one script in the page: from `base`, which all stand on, to `page`, which begins.
 SCRIPTS = ("base", "trajectories", "heat_maps", "distributions", "flow_and_draw", "tables", "page")
-#: Up to so many runs, the summary has a row for each; above, a row for each method.
+#: Up to this number of runs, the summary has a row for each; above, a row for each method.
 FEW_RUNS = 6
 
 
@@ -42,34 +44,49 @@ def report_page(runs: Sequence[RunFolder], *, title: str | None = None, most_byt
     """
     if not runs:
         raise ValueError("no run was given: name run folders, or a folder that holds some")
-    groups = methods(runs)
+    groups = group_runs(runs)
     prepared, left_out = _prepare_all(groups, most_bytes)
-    values = {str(run.path): summaries(run) for run in runs if run.has(HISTORY) and _measured(run)}
-    each = [Method(entry["label"], [RunFolder(Path(entry["path"]))]) for entry in prepared]
-    data = {
-        "signals": [{"name": s.name, "title": s.title, "higher": s.higher_is_better} for s in SIGNALS.values()],
+    values = {str(run.path): summaries(run) for run in runs if has_history(run) and _measured(run)}
+    each = [RunGroup(entry["label"], [RunFolder(Path(entry["path"]))]) for entry in prepared]
+    settings = [s for s in SETTINGS if any(s in found for found in values.values())] or ["class"]
+    signals = {name: SIGNALS[name] for name in recorded_signals(runs) or SIGNALS}
+    columns = {name: SUMMARIES[name] for name in shown_summaries(values) or list(SUMMARIES)[:4]}
+    data: dict[str, Any] = {
+        "signals": [
+            {"name": s.name, "title": s.title, "higher": s.higher_is_better, "bounded": is_bounded(s.name)}
+            for s in signals.values()
+        ],
+        "columns": [{"name": c.name, "title": c.title, "description": c.description} for c in columns.values()],
         "summary": {
-            signal: {"methods": summary_rows(groups, values, signal), "runs": summary_rows(each, values, signal)}
-            for signal in SIGNALS
+            setting: {
+                signal: {
+                    "methods": summary_rows(groups, values, signal, setting),
+                    "runs": summary_rows(each, values, signal, setting),
+                }
+                for signal in signals
+            }
+            for setting in settings
         },
         "tasks": TASKS, "sequential": SEQUENTIAL, "runs": prepared,
     }  # fmt: skip
-    charts = "\n".join(_template(f"report_scripts/{name}.js") for name in SCRIPTS)
+    charts = "\n".join(_template(f"scripts/{name}.js") for name in SCRIPTS)
     scripts = [*(_vendored(name) for name in ("d3.min.js", "plot.umd.min.js")), charts]
-    return page_templates().get_template("report.html").render(
-        title=title or _title(runs, groups), runs=prepared, groups=groups, left_out=left_out, measures=list(MEASURES),
-        first=prepared[0], signals=SIGNALS, light=LIGHT, dark=DARK, by_run=len(runs) <= FEW_RUNS,
-        summary=data["summary"], style=Markup(_template("report.css")), scripts=[Markup(text) for text in scripts],
-        hashes=[_hash(text) for text in scripts], data=Markup(script_json(data)),
+    colours = [{name: signal_colour(name, dark=dark) for name in signals} for dark in (False, True)]
+    return page_templates("wane.views.report").get_template("report.html").render(
+        title=title or _title(runs, groups), runs=prepared, groups=groups, left_out=left_out, columns=columns,
+        first=prepared[0], signals=signals, light=colours[0], dark=colours[1], by_run=len(runs) <= FEW_RUNS,
+        settings=settings, summary=data["summary"][settings[0]], style=Markup(_template("report.css")),
+        scripts=[Markup(text) for text in scripts], hashes=[_hash(text) for text in scripts],
+        data=Markup(script_json(data)),
     )  # fmt: skip
 
 
 def write_report(runs: Sequence[RunFolder], path: str | os.PathLike[str], *, title: str | None = None) -> Path:
-    """Write the page, atomically: the file is whole or as it was before. Returns where it is."""
+    """Write the page atomically, so that a failure leaves an older file intact. Returns where it is."""
     return write_page(path, report_page(runs, title=title).encode())
 
 
-def _prepare_all(groups: Sequence[Method], most_bytes: int) -> tuple[list[dict[str, Any]], list[str]]:
+def _prepare_all(groups: Sequence[RunGroup], most_bytes: int) -> tuple[list[dict[str, Any]], list[str]]:
     """Every run, finished ones first; and the labels of those whose curves found no room."""
     labelled = [(_label(run, group), run, group.title, i) for group in groups for i, run in enumerate(group.runs)]
     whole = {str(run.path): prepare(run, method) for _, run, method, _ in labelled}
@@ -93,16 +110,16 @@ def _prepare_all(groups: Sequence[Method], most_bytes: int) -> tuple[list[dict[s
 
 
 def _measured(run: RunFolder) -> bool:
-    return any(e.split == "test" for e in run.history.evaluations)
+    return any(e.split == run.split for e in run.history.evaluations)
 
 
-def _label(run: RunFolder, group: Method) -> str:
+def _label(run: RunFolder, group: RunGroup) -> str:
     """What a run is called in the list: its method and seed, and its folder where that does not tell it apart."""
     alike = [other for other in group.runs if other.config.seed == run.config.seed]
     return f"{group.title}, seed {run.config.seed}" + (f" ({run.name})" if len(alike) > 1 else "")
 
 
-def _title(runs: Sequence[RunFolder], groups: Sequence[Method]) -> str:
+def _title(runs: Sequence[RunFolder], groups: Sequence[RunGroup]) -> str:
     if len(runs) == 1:
         return f"{groups[0].title} on {Path(runs[0].config.data.name).name}"
     data = sorted({Path(run.config.data.name).name for run in runs})
@@ -115,7 +132,7 @@ def _vendored(name: str) -> str:
 
 
 def _template(name: str) -> str:
-    return files("wane.views").joinpath("templates", name).read_text(encoding="utf-8")
+    return files("wane.views.report").joinpath("templates", name).read_text(encoding="utf-8")
 
 
 def _hash(script: str) -> str:

@@ -10,19 +10,24 @@ import polars as pl
 
 from wane.registry import Registry
 from wane.views.compare.tables import printable
-from wane.views.tables.run_tables import MEASURES, RunTable
+from wane.views.summaries import Column, accuracy_columns
+from wane.views.tables.run_tables import RunTable
 
 __all__ = ["FORMATS", "legend", "to_csv", "to_latex", "to_markdown", "to_text"]
 
-DEFINITIONS = {
+FORGETTING_IS = {
     "peak": "best value after any task minus the last one",
     "past_peak": "best value before the last minus the last one",
     "first": "value right after learning minus the last one",
 }
 
 
+#: The summaries of the first grid, in each setting if it is the only one; beside another, the second has the first two.
+LEADING = ("average", "forgetting", "retention", "plasticity")
+
+
 class Cell(NamedTuple):
-    """What stands in a place: words, or numbers."""
+    """A cell: words, or numbers."""
 
     text: str
     bold: bool = False
@@ -71,7 +76,7 @@ def to_markdown(table: RunTable) -> str:
 
 
 def to_latex(table: RunTable) -> str:
-    """For a paper: booktabs; the best in bold."""
+    """For a paper: needs booktabs, and says so; the best in bold, and a label for each table."""
 
     def cell(c: Cell) -> str:
         if not c.number or not c.text:
@@ -79,11 +84,13 @@ def to_latex(table: RunTable) -> str:
         inside = c.text.replace("±", r"\pm").replace("−", "-").replace(" [", r"\;[")
         return rf"$\mathbf{{{inside}}}$" if c.bold else f"${inside}$"
 
-    parts = ["\n".join(f"% {line}" for line in legend(table))]  # the notes, for whoever writes the caption
-    for grid in _grids(table):
+    # the notes, for whoever writes the caption
+    parts = ["\n".join(f"% {line}" for line in (r"Needs \usepackage{booktabs}.", *legend(table)))]
+    for number, grid in enumerate(_grids(table), 1):
         rows = [" & ".join(map(cell, row)) + r" \\" for row in grid.rows]
         parts.append("\n".join([
             r"\begin{table}[t]", r"\centering\small", rf"\caption{{{_tex(table.title)}. {_tex(grid.title)}.}}",
+            rf"\label{{tab:{_label(table.name)}-{number}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule",
             " & ".join(map(_tex, grid.header)) + r" \\", r"\midrule", *rows, r"\bottomrule", r"\end{tabular}",
             r"\end{table}",
@@ -105,18 +112,21 @@ def legend(table: RunTable) -> list[str]:
     """What the numbers are, and what had to be left out."""
     frame = table.frame
     lines = [f"Percentage points, mean ± std over seeds; forgetting: {table.definition}, the "
-             f"{DEFINITIONS[table.definition]}."]  # fmt: skip
+             f"{FORGETTING_IS[table.definition]}."]  # fmt: skip
+    columns = accuracy_columns()
+    if any(columns[name].setting == "task" for name in frame["measure"].unique()):
+        lines.append("(task): the task-incremental setting, where a row is scored among the classes of its own task.")
     if frame["er_n"].max():
         lines.append("Differences are paired by seed, with 95 % t-intervals, each for itself. The best is marked only "
                      "where its interval to ER excludes zero.")  # fmt: skip
-    else:
+    elif table.comparable:
         lines.append("No run of plain ER with a seed in common: no differences, and nothing is marked as best.")
-    if not frame["control_n"].max():
+    if table.comparable and not frame["control_n"].max():
         lines.append("No run of the control class_uniform (memory.draw) with a seed in common: a gain may be that of a "
                      "class-wise draw alone.")  # fmt: skip
     if frame["paper"].count():
-        lines.append(f"The paper's figures ({', '.join(frame['paper_where'].drop_nulls().unique().sort())}) are of a "
-                     "ResNet-18 with 50 epochs a task and three seeds.")  # fmt: skip
+        lines.append(f"The paper's figures ({', '.join(frame['paper_where'].drop_nulls().unique().sort())}) are of "
+                     f"{table.about_printed}.")  # fmt: skip
     absent = (
         frame.filter(~_worth_a_row())
         .group_by("setting", maintain_order=True)
@@ -124,11 +134,11 @@ def legend(table: RunTable) -> list[str]:
     )
     for setting, methods in absent.iter_rows():
         lines.append(f"{printable(setting)}, not run: {'; '.join(map(printable, methods))}.")
-    return [*lines, *table.notes]
+    return [*lines, *map(printable, table.notes)]
 
 
 def _worth_a_row() -> pl.Expr:
-    """Methods that were run on a data set, and those whose figures the paper has; the others are only named."""
+    """Methods that were run on a data set, and those with published results; the others are only named."""
     return ((pl.col("n") > 0) | pl.col("paper").is_not_null()).any().over("setting", "method")
 
 
@@ -139,43 +149,51 @@ def _grids(table: RunTable) -> Iterator[Grid]:
         by_row: dict[str, dict[str, dict[str, Any]]] = {}
         for record in part.to_dicts():
             by_row.setdefault(record["method"], {})[record["measure"]] = record
-        yield _values_grid(printable(setting), by_row)
+        columns = [c for c in accuracy_columns().values() if any(c.name in of for of in by_row.values())]
+        settings = dict.fromkeys(column.setting for column in columns)
+        leading = [c for c in columns if c.summary in LEADING[: 2 if c.setting == "task" and len(settings) > 1 else 4]]
+        yield _values_grid(printable(setting), by_row, leading)
+        # what a grid beside another had no room for is in the CSV
+        if more := [c for c in columns if c.summary not in LEADING]:
+            yield _values_grid(f"{printable(setting)}, transfer and stability", by_row, more)
         if any(record["er_n"] or record["control_n"] for record in part.to_dicts()):
-            yield _differences_grid(printable(setting), by_row)
+            yield _differences_grid(printable(setting), by_row, leading)
 
 
-def _values_grid(title: str, by_row: dict[str, dict[str, dict[str, Any]]]) -> Grid:
+def _values_grid(title: str, by_row: dict[str, dict[str, dict[str, Any]]], columns: list[Column]) -> Grid:
     published = {m for measures in by_row.values() for m, r in measures.items() if r["paper"] is not None}
     header = ["method", "seeds"]
-    for measure, higher in MEASURES.items():
-        header += [f"{measure} {'↑' if higher else '↓'}", *(["paper"] if measure in published else [])]
+    for column in columns:
+        arrow = "↑" if column.higher_is_better else "↓"
+        header += [f"{column.title} {arrow}", *(["paper"] if column.name in published else [])]
     rows = []
     for method, measures in by_row.items():
-        first = measures["accuracy"]
-        row = [Cell(printable(method), number=False), Cell(_seeds(first["n"], first["missing"]), number=False)]
-        for measure, record in measures.items():
+        most = max((measures[column.name] for column in columns), key=lambda record: record["n"])
+        row = [Cell(printable(method), number=False), Cell(_seeds(most["n"], most["missing"]), number=False)]
+        for column in columns:
+            record = measures[column.name]
             row.append(Cell(_spread(record["mean"], record["std"]), bold=record["best"]))
-            if measure in published:
+            if column.name in published:
                 row.append(Cell(_spread(record["paper"], record["paper_std"])))
         rows.append(row)
     return Grid(title, header, rows)
 
 
-def _differences_grid(title: str, by_row: dict[str, dict[str, dict[str, Any]]]) -> Grid:
-    """Of accuracy and forgetting; those of retention and plasticity are in the CSV."""
+def _differences_grid(title: str, by_row: dict[str, dict[str, dict[str, Any]]], columns: list[Column]) -> Grid:
+    """Of accuracy and forgetting; those of the other summaries are in the CSV."""
     names = {"er": "ER", "control": "class-uniform"}
     records = [r for measures in by_row.values() for r in measures.values()]
-    columns = [(m, p) for m in ("accuracy", "forgetting") for p in names if any(r[f"{p}_n"] for r in records)]
+    pairs = [(c, p) for c in columns if c.summary in LEADING[:2] for p in names if any(r[f"{p}_n"] for r in records)]
     rows = [
-        [Cell(printable(method), number=False), *(Cell(_interval(measures[m], p)) for m, p in columns)]
+        [Cell(printable(method), number=False), *(Cell(_interval(measures[c.name], p)) for c, p in pairs)]
         for method, measures in by_row.items()
-        if any(measures[m][f"{p}_n"] for m, p in columns)
+        if any(measures[c.name][f"{p}_n"] for c, p in pairs)
     ]
-    return Grid(f"{title}, paired differences", ["method", *(f"{m} − {names[p]}" for m, p in columns)], rows)
+    return Grid(f"{title}, paired differences", ["method", *(f"{c.title} − {names[p]}" for c, p in pairs)], rows)
 
 
 def _seeds(n: int, missing: str) -> str:
-    """How many, and which are not there.
+    """How many seeds there are, and which are missing.
 
     >>> _seeds(3, ""), _seeds(2, "2"), _seeds(1, "1, 2")
     ('3', '2 (seed 2 missing)', '1 (seeds 1, 2 missing)')
@@ -207,6 +225,15 @@ _TEX = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$",
     "±": r"$\pm$", "<": r"\textless{}", ">": r"\textgreater{}",
 }  # fmt: skip
+
+
+def _label(name: str) -> str:
+    r"""A name as part of a LaTeX label.
+
+    >>> _label("my table_1")
+    'my-table-1'
+    """
+    return "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in name)
 
 
 def _tex(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Do the rows of the memory tell what test data tell? Replayed rows are trained on: the model may know them by heart.
+"""How well do the rows of the memory stand for test data? They are trained on: the model may know them by heart.
 
 Compared are past classes at the same epoch: the mean of a signal over a class's replayed rows with that over its test
 images, and the slopes of both over the last epochs, which is what trend sampling acts on.
@@ -16,15 +16,15 @@ from wane.measures.history import Array
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
 from wane.views.recovery import shown_rho, spearman
-from wane.views.tables.run_tables import mean_std, paired
+from wane.views.statistics import mean_std, paired
 
-__all__ = ["WINDOWS", "agreement_markdown", "agreement_table"]
+__all__ = ["SLOPE_WINDOWS", "agreement_markdown", "agreement_table"]
 
 #: Epochs of a slope: the paper's shortest window, and its choice for CIFAR-100.
-WINDOWS = (3, 10)
+SLOPE_WINDOWS = (3, 10)
 
 
-def agreement_table(runs: Sequence[RunFolder], *, windows: Sequence[int] = WINDOWS) -> pl.DataFrame:
+def agreement_table(runs: Sequence[RunFolder], *, windows: Sequence[int] = SLOPE_WINDOWS) -> pl.DataFrame:
     """A row for each signal and part: its means on replayed rows and on test images, and their rank correlation.
 
     The parts are `level`, and `slope w` for each window. `rho` is Spearman's, of ranks among the past classes of one

@@ -21,8 +21,10 @@ async function choose(index) {
   if (next.curves && !next.values) {
     const all = await unpack(next.curves.bounded);
     const size = next.epochs * next.classes.length;
-    const values = Object.fromEntries(bounded.map((name, i) => [name, all.subarray(i * size, (i + 1) * size)]));
-    values.loss = await unpack(next.curves.loss);
+    const unknown = new Float32Array(size).fill(NaN); // a signal that only other runs recorded
+    const values = Object.fromEntries(data.signals.map((s) => [s.name, unknown]));
+    next.curves.names.forEach((name, i) => (values[name] = all.subarray(i * size, (i + 1) * size)));
+    for (const [name, packed] of Object.entries(next.curves.others)) values[name] = await unpack(packed);
     if (next.draw) next.draw.values = await unpack(next.draw.share);
     next.values = values;
   }
@@ -51,6 +53,7 @@ $("#which").addEventListener("change", drawCurves);
 $("#map-signal").addEventListener("change", drawMap);
 $("#flow-class").addEventListener("change", drawFlow);
 $("#summary-signal").addEventListener("change", drawSummary);
+$("#summary-setting")?.addEventListener("change", drawSummary);
 chart("map").addEventListener("keydown", moveCell);
 chart("map").addEventListener("click", () => run.values && !tip.hidden && showClass(run.classes[cell.i]));
 addEventListener("scroll", hideTip, { passive: true });

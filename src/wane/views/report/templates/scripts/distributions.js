@@ -18,7 +18,7 @@ function drawConditional() {
     const plot = Plot.plot({
       width: width(figure), height: 250, marginLeft: 54, marginBottom: 30, marginRight: 8, marginTop: 4,
       x: { domain: [0, 1], label: null, ticks: 5 }, y: { axis: null, domain: [-1.1, 1.1] },
-      fy: { domain: bounded.slice(1), label: null, axis: "left", padding: 0.08 }, color: { type: "identity" },
+      fy: { domain: bounded.filter((name) => name !== "accuracy"), label: null, axis: "left", padding: 0.08 }, color: { type: "identity" },
       marks: [
         Plot.areaY(bins, { fy: "signal", x: "x", y1: (b) => -b.d, y2: "d", fill: (b) => colour(b.signal), z: "signal", fillOpacity: 0.4, curve: "basis" }),
         Plot.ruleY(rows, { fy: "signal", y: 0, x1: "q1", x2: "q3", stroke: (r) => colour(r.signal), strokeWidth: 4 }),

@@ -29,7 +29,7 @@ function drawList(name, all = false) {
   if (!rows.length) return say(where, empty);
   const heads = Object.keys(columns);
   const kind = (head) => (head.startsWith("+") ? "num extra" : "num");
-  const head = element("tr", {}, element("th", { scope: "col" }, "class"), ...heads.map((h) => element("th", { scope: "col", class: kind(h) }, h.replace("+", ""))));
+  const head = element("tr", {}, element("th", { scope: "col" }, run.kind), ...heads.map((h) => element("th", { scope: "col", class: kind(h) }, h.replace("+", ""))));
   const body = (all ? rows : rows.slice(0, SHORT)).map((row) => {
     const open = element("button", { type: "button", class: "link", onclick: () => showClass(row.class) }, className(row.class));
     const about = element("span", { class: "n" }, `task ${(row.task ?? row.class_task) + 1}`);
@@ -43,6 +43,7 @@ function drawList(name, all = false) {
 
 function drawSummary() {
   const signal = $("#summary-signal").value;
+  const setting = $("#summary-setting")?.value ?? Object.keys(data.summary)[0];
   const percents = signal === "accuracy";
   const text = ([mean, std, n], several) => {
     if (mean === null) return ["–"];
@@ -51,10 +52,11 @@ function drawSummary() {
   };
   for (const table of document.querySelectorAll("#summary table")) {
     const several = table.querySelector("th").textContent === "method";
-    const rows = data.summary[signal][several ? "methods" : "runs"];
-    const names = [...table.querySelectorAll("thead th")].slice(1).map((th) => th.textContent);
-    [...table.tBodies[0].rows].forEach((tr, i) => names.forEach((name, j) => tr.cells[j + 1].replaceChildren(...text(rows[i][name], several))));
+    const rows = data.summary[setting][signal][several ? "methods" : "runs"];
+    [...table.tBodies[0].rows].forEach((tr, i) => data.columns.forEach(({ name }, j) => tr.cells[j + 1].replaceChildren(...text(rows[i][name], several))));
   }
-  $("#summary .what").textContent = (percents ? "Accuracy in percent" : `${byName.get(signal).title}`) +
-    " at the ends of tasks. Average: all tasks at the end. Forgetting: peak minus end, mean over old tasks. Retention: what old tasks still have. Plasticity: each task right after it was learnt.";
+  const first = (title) => title[0].toUpperCase() + title.slice(1);
+  $("#summary .what").textContent = (percents ? "Accuracy in percent" : byName.get(signal).title) +
+    (setting === "task" ? ", task-incremental: each row among the classes of its own task" : "") +
+    "; a task's value is the mean over its samples. " + data.columns.map(({ title, description }) => `${first(title)}: ${description}.`).join(" ");
 }

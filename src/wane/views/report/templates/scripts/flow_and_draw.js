@@ -63,8 +63,11 @@ function drawDraw() {
     const drawn = shares.filter((share) => share > 0).length;
     shares.forEach((share, i) => (relative[e * k + i] = share > 0 ? share * drawn : run.class_task[i] > task[e] ? NaN : share * drawn));
   }
-  heatMap(figure, relative, {
-    epochs, columns: run.classes.slice(0, k), tasks: task, domain: [0, 3], legend: "times an even share", reverse: false,
+  // A power of two either way looks equally far from an even share; no row at all is below the scale, not off it.
+  const powers = relative.map((times) => Math.max(-3, Math.log2(times)));
+  const times = (power) => ({ "-2": "¼", "-1": "½" })[power] ?? String(2 ** power);
+  heatMap(figure, powers, {
+    epochs, columns: run.classes.slice(0, k), tasks: task, domain: [-2, 2], legend: "times an even share", reverse: false, diverging: true, tickFormat: times,
     label: `part of each class in the replay of ${epochs} epochs`,
     point(at, event) {
       if (!at) return hideTip();

@@ -1,7 +1,7 @@
 // Every class at every epoch.
 
 /** Classes x epochs; `values` is epochs x classes. Calls `point(epoch, k, event)` where the pointer is, or with null. */
-function heatMap(figure, values, { epochs, columns, tasks, domain, reverse, label, legend, point }) {
+function heatMap(figure, values, { epochs, columns, tasks, domain, reverse, label, legend, point, diverging = false, tickFormat }) {
   const k = columns.length;
   const grid = new Float32Array(epochs * k); // Plot wants row by row: class by class
   for (let e = 0; e < epochs; e++) for (let i = 0; i < k; i++) grid[i * epochs + e] = values[e * k + i];
@@ -12,7 +12,8 @@ function heatMap(figure, values, { epochs, columns, tasks, domain, reverse, labe
     width: width(figure), height: Math.min(640, Math.max(160, k * (named ? 14 : 5) + 40)), marginLeft: named ? 96 : 56, marginRight: 6,
     x: { domain: [0.5, epochs + 0.5], label: "epoch", ticks: Math.min(epochs, 10), tickFormat: "d" },
     y: { domain: [k, 0], axis: null },
-    color: { scheme: data.sequential, domain, reverse, clamp: true, label: legend },
+    color: diverging ? { type: "diverging", scheme: "PuOr", pivot: 0, domain, reverse, clamp: true, label: legend }
+      : { scheme: data.sequential, domain, reverse, clamp: true, label: legend },
     marks: [
       Plot.raster(grid, { width: epochs, height: k, x1: 0.5, x2: epochs + 0.5, y1: 0, y2: k, imageRendering: "pixelated" }),
       Plot.ruleX(starts, { x: (e) => e + 0.5, stroke: "var(--card)", strokeWidth: 1 }),
@@ -38,7 +39,7 @@ function heatMap(figure, values, { epochs, columns, tasks, domain, reverse, labe
     point(inside ? { epoch, i } : null, event);
   });
   plot.addEventListener("pointerleave", hideTip);
-  const key = Plot.legend({ color: plot.scale("color"), label: legend, width: Math.min(260, width(figure)), height: 44 });
+  const key = Plot.legend({ color: plot.scale("color"), label: legend, width: Math.min(260, width(figure)), height: 44, ...(tickFormat && { ticks: domain[1] - domain[0], tickFormat }) });
   plot.setAttribute("role", "img");
   plot.setAttribute("aria-label", label);
   figure.replaceChildren(key, plot);
@@ -52,7 +53,7 @@ function cellText({ epoch, i }) {
   const at = epoch * run.classes.length + i;
   const signal = $("#map-signal").value;
   const others = data.signals.map((s) => s.name).filter((name) => name !== signal);
-  const head = `${className(run.classes[i])}, epoch ${epoch + 1} (class of task ${run.class_task[i] + 1}, during task ${run.tasks[epoch] + 1})`;
+  const head = `${className(run.classes[i])}, epoch ${epoch + 1} (${run.kind} of task ${run.class_task[i] + 1}, during task ${run.tasks[epoch] + 1})`;
   if (!isFinite(run.values.accuracy[at])) return `${head}\nnot evaluated yet`;
   const line = (names) => names.map((name) => `${name} ${shown(name, run.values[name][at])}`).join(", ");
   return `${head}\n${line([signal])}\n${line(others)}`;
@@ -66,7 +67,7 @@ function drawMap() {
   const values = run.values[signal.name];
   markCell = heatMap(figure, values, {
     epochs: run.epochs, columns: run.classes, tasks: run.tasks, reverse: !signal.higher, legend: signal.title,
-    domain: signal.name === "loss" ? [0, d3.quantile(values.filter(isFinite), 0.98) || 1] : [0, 1],
+    domain: signal.bounded ? [0, 1] : [0, d3.quantile(values.filter(isFinite), 0.98) || 1],
     label: `${signal.title} of ${run.classes.length} classes over ${run.epochs} epochs`,
     point(at, event) {
       if (!at) return hideTip();

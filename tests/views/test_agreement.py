@@ -6,8 +6,8 @@ from scipy import stats
 from views.hand_made import write_run
 
 from wane.measures.history import History
-from wane.paper.agreement import agreement_markdown, agreement_table
 from wane.softmax.signals import SIGNALS
+from wane.views.agreement import agreement_markdown, agreement_table
 
 TASK_OF = np.repeat([0, 1, 2], 6)
 EPOCHS = 5  # of a task

@@ -36,15 +36,17 @@ function drawCurves() {
   const signals = [...document.querySelectorAll("#which input:checked")].map((box) => box.value);
   if (!signals.length) return say(figure, "Choose at least one signal.");
   const rows = courses(signals);
-  const most = signals.includes("loss") ? Math.max(1, d3.max(rows, (r) => r.loss + r["loss std"]) || 1) : 1;
-  const scale = (signal) => (signal === "loss" ? 1 / most : 1);
-  const label = (signal) => (signal === "loss" && most > 1 ? `loss ÷ ${most.toFixed(1)}` : signal);
+  // A signal without an upper bound is divided by its greatest value, to share the axis.
+  const most = Object.fromEntries(signals.map((s) => [s, isBounded(s) ? 1 : Math.max(1, d3.max(rows, (r) => r[s] + r[`${s} std`]) || 1)]));
+  const scale = (signal) => 1 / most[signal];
+  const label = (signal) => (most[signal] > 1 ? `${signal} ÷ ${most[signal].toFixed(1)}` : signal);
   const height = Math.min(420, Math.max(260, width(figure) * 0.45));
   const ends = spread(signals.map((signal) => {
     const last = rows.findLast((r) => isFinite(r[signal]));
     return last && { signal, x: last.epoch, y: last[signal] * scale(signal) };
   }).filter(Boolean), 14 / (height - 60));
   const wide = $("#who").value.startsWith("task");
+  const band = wide && run.class_task.filter((task) => `task ${task}` === $("#who").value).length > 2; // of two, it fills the box
   const plot = Plot.plot({
     width: width(figure), height, marginRight: 76, marginTop: 26, marginBottom: 34,
     x: { label: "epoch", domain: [0.5, run.epochs + 0.5], ticks: Math.min(run.epochs, 10), tickFormat: "d" },
@@ -52,7 +54,7 @@ function drawCurves() {
     marks: [
       Plot.ruleX(boundaries(), { x: "at", stroke: "var(--soft)", strokeDasharray: "3 3" }),
       Plot.text(boundaries(), { x: "at", text: (b) => `task ${b.task + 1}`, frameAnchor: "top", dy: -14, fill: "var(--soft)" }),
-      wide ? signals.map((s) => Plot.areaY(rows, {
+      band ? signals.map((s) => Plot.areaY(rows, {
         x: "epoch", y1: (r) => Math.max(0, scale(s) * (r[s] - r[`${s} std`])), y2: (r) => Math.min(1, scale(s) * (r[s] + r[`${s} std`])),
         fill: colour(s), fillOpacity: 0.12,
       })) : null,

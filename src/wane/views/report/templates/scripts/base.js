@@ -1,11 +1,12 @@
 "use strict";
 // What the other scripts stand on; `page.js`, the last, begins. They are one script in the page, in the order of SCRIPTS
-// in report.py. Data: the element #data; drawing: Observable Plot (and d3, on which it stands).
+// in page.py. Data: the element #data; drawing: Observable Plot (and d3, on which it stands).
 // Every text, class names above all, reaches the page as text (textContent, SVG text), never as HTML.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byName = new Map(data.signals.map((s) => [s.name, s]));
-const bounded = data.signals.map((s) => s.name).filter((name) => name !== "loss");
+const bounded = data.signals.filter((s) => s.bounded).map((s) => s.name);
+const isBounded = (signal) => byName.get(signal).bounded;
 const $ = (selector) => document.querySelector(selector);
 const chart = (name) => $(`[data-chart="${name}"]`);
 const colour = (signal) => `var(--s-${signal})`;
@@ -29,7 +30,7 @@ function element(tag, attributes = {}, ...children) {
 
 const say = (where, text) => where.replaceChildren(element("p", { class: "none" }, text));
 
-/** Inverse of `pack` in report_pack.py: differences in time, low bytes then high bytes, deflated, base64. */
+/** Inverse of `pack` in pack.py: differences in time, low bytes then high bytes, deflated, base64. */
 async function unpack(packed) {
   const bytes = Uint8Array.from(atob(packed.data), (c) => c.charCodeAt(0));
   const inflated = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));

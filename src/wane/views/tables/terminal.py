@@ -1,0 +1,67 @@
+"""Tables for the terminal: the summaries of one run, and a list of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.table import Table
+
+from wane.measures.summaries import SUMMARIES
+from wane.runs.folder import RunFolder
+from wane.softmax.signals import SIGNALS
+from wane.views.summaries import SETTINGS, accuracy_columns, recorded_summaries
+
+__all__ = ["runs_table", "summary_table"]
+
+#: The columns of a list of runs, by summary.
+LISTED = ("average", "forgetting", "retention", "plasticity")
+
+
+def summary_table(summary: dict[str, Any]) -> Table:
+    """Every summary of every signal that was recorded: how good at the end, how much was forgotten, kept, and learnt.
+
+    A run that was evaluated in both settings has a row for each.
+    """
+    recorded = {setting: found for setting in SETTINGS if (found := recorded_summaries(summary, setting))}
+    names = [
+        name
+        for name in SUMMARIES
+        if any(values.get(name) is not None for found in recorded.values() for values in found.values())
+    ]
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column("signal")
+    for name in names:
+        table.add_column(SUMMARIES[name].title.lower(), justify="right")
+    for setting, found in recorded.items():
+        for signal, values in found.items():
+            title = SIGNALS[signal].title if signal in SIGNALS else signal
+            shown = ("" if values.get(name) is None else f"{values[name]:.3f}" for name in names)
+            table.add_row(title + (" (task)" if setting == "task" else ""), *shown)
+    return table
+
+
+def runs_table(runs: Sequence[RunFolder]) -> Table:
+    """A row a run: state, accuracy, forgetting, retention, plasticity, duration.
+
+    The numbers are class-incremental; those of a run that has only task-incremental ones say so.
+    """
+    columns = [column for column in accuracy_columns().values() if column.setting == "class"]
+    titles = [next(c.title for c in columns if c.summary == name) for name in LISTED]
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for name in ("run", "recipe", "seed", "state", *titles, "seconds"):
+        words = name in ("run", "recipe", "state")
+        table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
+    for run in runs:
+        if run.status.state == "unreadable":
+            table.add_row(run.name, "", "", run.status.words(0))
+            continue
+        config, summary = run.config, run.summary
+        setting = next((s for s in SETTINGS if recorded_summaries(summary, s)), "class")
+        accuracy = recorded_summaries(summary, setting).get("accuracy", {})
+        note = " (task)" if setting == "task" else ""
+        numbers = ["" if (v := accuracy.get(name)) is None else f"{100 * v:.1f} %{note}" for name in LISTED]
+        seconds = f"{summary['seconds']:.0f}" if summary else ""
+        state = run.status.words(config.total_epochs)
+        table.add_row(run.name, config.recipe, str(config.seed), state, *numbers, seconds)
+    return table
