@@ -47,7 +47,7 @@ VERDICTS: Registry[Verdict] = Registry("verdict", {
     "lost": Verdict("▼", "Lost accuracy", "more right answers turned wrong than chance allows"),
     "declining": Verdict("▽", "Hidden decline", "accuracy held within noise, but the signals under it fell"),
     "mixed": Verdict("◇", "Mixed", "accuracy held within noise; some signals fell, others rose"),
-    "never": Verdict("○", "Never right", "at 0 % before and after, and the signals fell: there was no accuracy to hold"),
+    "never": Verdict("○", "Never right", "at 0 % before and after, and signals fell: there was no accuracy to hold"),
     "steady": Verdict("·", "Steady", "nothing moved beyond chance"),
     "improving": Verdict("△", "Hidden gain", "accuracy held within noise, but the signals under it rose"),
     "gained": Verdict("▲", "Gained accuracy", "more wrong answers turned right than chance allows"),
@@ -138,7 +138,7 @@ def compare(before: Predictions, after: Predictions, *, alpha: float = 0.05, sma
     probabilities the second smallest counts, times three: if nothing changed, that is below x in at most a share x of
     all cases, however much the six depend on each other (Rüger 1978). It is corrected for the number of classes whose
     accuracy did not change. *Improving* is the same upwards. A class at 0 % before and after had no accuracy to hold:
-    it cannot be in hidden decline. If its signals fell, the verdict is *never* right, and a note says how many there are.
+    it cannot be in hidden decline. If its signals fell, the verdict is *never* right, and a note says how many.
 
     Args:
         before: what the first model said.
