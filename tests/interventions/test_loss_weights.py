@@ -123,7 +123,10 @@ def test_in_a_bare_loop_with_a_list_as_buffer():
         ({"form": "reverse"}, "unknown form 'reverse': choose inverse, complement or softmax"),
         ({"epsilon": 0}, "epsilon=0 .* above 0"),
         ({"temperature": -1}, "temperature=-1 must both be above 0"),
+        ({"epsilon": math.nan}, "epsilon=nan .* above 0, and finite"),
+        ({"temperature": math.inf}, "temperature=inf must both be above 0, and finite"),
         ({"normalise": "sum"}, "unknown normalise 'sum'"),
+        ({"rows": "new"}, "unknown rows 'new': choose replay or all"),
     ],
 )
 def test_errors(options, sentence):

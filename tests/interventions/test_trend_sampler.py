@@ -207,3 +207,39 @@ def test_a_source_that_was_never_recorded_is_an_error():
             with pytest.raises(ValueError, match=r"source 'replay', only for test: record with split='replay'"):
                 ask(history)
         assert wane.TrendSampler("cm", source="test").slopes(history).tolist() == pytest.approx([-0.1, 0.1])
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_without_tasks_the_vector_covers_all_classes_and_unseen_ones_are_not_drawn(read, tmp_path):
+    history = wane.History()
+    for epoch in range(4):
+        m = wane.ClassMetrics(6)
+        m.update(torch.randn(40, 6), torch.tensor([1, 3]).repeat(20))
+        history.record(m, step=epoch, task=0, split="replay")
+    if read:
+        history.write(tmp_path / "h.parquet")
+        history = wane.History.read(tmp_path / "h.parquet")
+    p = wane.TrendSampler("cm").probabilities(history)
+    assert (p > 0).tolist() == [False, True, False, True, False, False]
+    assert p.sum().item() == pytest.approx(1)
+
+
+def test_groups_of_another_kind():
+    history = wane.History(names=["news", "code", "law"], kind="domain")
+    for epoch, falling in enumerate([0.9, 0.6, 0.3]):
+        rows = {name: np.array([falling, 0.5]) for name in wane.SIGNALS}
+        history.record({**rows, "n": np.array([5, 5])}, step=epoch, task=0, split="replay")
+    p = wane.TrendSampler("cm").probabilities(history)
+    assert p.shape == (3,)
+    assert p[0] > p[1] > p[2] == 0
+
+
+def test_a_task_without_classes_in_scope_is_an_error():
+    history = history_of([[0.5, 0.5], [0.4, 0.6]], class_to_task=[0, 1])
+    with pytest.raises(ValueError, match="no class is in scope 'seen' at task -1"):
+        wane.TrendSampler("cm").probabilities(history, task=-1)
+
+
+def test_a_fractional_window_is_an_error():
+    with pytest.raises(ValueError, match=r"window=2.5: .* a whole number"):
+        wane.TrendSampler(window=2.5)

@@ -228,3 +228,126 @@ def test_a_real_lightning_fit(tmp_path):
 def test_errors(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()
+
+
+def test_groups_beside_labels():
+    z, y = data()
+    groups = torch.randint(4, (300,), generator=torch.Generator().manual_seed(3))
+    m = wane.GroupMetrics(5)
+    m.update(z[:100], y[:100], groups=groups[:100])
+    m.update(scored=wane.signals(z[100:], y[100:]), groups=groups[100:].tolist())
+    expected = wane.signals(z, y)
+    for name in wane.SIGNALS:
+        for g in range(4):
+            mean = expected[name][groups == g].double().mean().item()
+            assert m.compute()[name][g].item() == pytest.approx(mean, abs=1e-9)
+    assert m.compute()["cm"][4].isnan()
+    assert m.counts.tolist() == [*torch.bincount(groups, minlength=5).tolist()]
+    macro = wane.GroupMetrics(5, average="macro")
+    macro.update(z, y, groups=groups)
+    assert macro.compute()["cm"].item() == pytest.approx(m.compute()["cm"].nanmean().item(), abs=1e-7)
+
+
+def test_group_is_label_is_class_metrics():
+    z, y = data()
+    m = wane.GroupMetrics(C)
+    m.update(z, y, groups=y)
+    assert torch.equal(m.sums, filled(z, y).sums)
+    probabilities = wane.GroupMetrics(C)
+    probabilities.update(probabilities=z.softmax(1), labels=y, groups=y)
+    assert torch.equal(probabilities.counts, m.counts)
+
+
+@pytest.mark.parametrize("how", ["logits", "scored with labels", "scored alone"])
+def test_padding_never_counts(how):
+    z, y = data()
+    groups = y % 3
+    whole = wane.GroupMetrics(3)
+    whole.update(z, y, groups=groups)
+    padded_z = torch.cat([z, torch.full((20, C), torch.nan)]).reshape(4, 80, C)
+    padded_y = torch.cat([y, torch.full((20,), -100)]).reshape(4, 80)
+    padded_groups = torch.cat([groups, torch.full((20,), 99)]).reshape(4, 80)  # whatever stands there
+    scored = wane.signals(padded_z, padded_y, ignore_index=-100)
+    m = wane.GroupMetrics(3, ignore_index=-100)
+    if how == "logits":
+        m.update(padded_z, padded_y, groups=padded_groups)
+    elif how == "scored with labels":
+        m.update(labels=padded_y, scored=scored, groups=padded_groups)
+    else:
+        m.update(scored=scored, groups=padded_groups)
+    assert torch.equal(m.sums, whole.sums)
+    assert torch.equal(m.counts, whole.counts)
+    forgetful = wane.GroupMetrics(100)
+    with pytest.raises(ValueError, match="row 300, of group 99, has no signals: if it is padding, give"):
+        forgetful.update(scored=scored, groups=padded_groups)
+    assert forgetful.counts.sum() == 0
+
+
+@pytest.mark.parametrize("validate", [True, False])
+@pytest.mark.parametrize(
+    ("make", "call", "sentence"),
+    [
+        (
+            lambda **k: wane.GroupMetrics(3, **k),
+            lambda m, z, y: m.update(z, y, groups=torch.where(torch.arange(300) == 17, 3, 0)),
+            "group 3 at row 17 is not a group from 0 to 2: correct it, or make the metric with more groups",
+        ),
+        (
+            lambda **k: wane.GroupMetrics(3, **k),
+            lambda m, z, y: m.update(z, y, groups=torch.full((300,), -1)),
+            "group -1 at row 0 is not a group",
+        ),
+        (
+            lambda **k: wane.GroupMetrics(3, **k),
+            lambda m, z, y: m.update(z, y, groups=[0, 1]),
+            r"groups have shape \(2,\), but the samples \(300,\)",
+        ),
+        (
+            lambda **k: wane.ClassMetrics(C, flow=True, **k),
+            lambda m, z, y: m.update(z, torch.where(torch.arange(300) == 5, C, y)),
+            f"label {C} at row 5 is not a (class|label) from 0 to {C - 1}",
+        ),
+        (
+            lambda **k: wane.ClassMetrics(C, **k),
+            lambda m, z, y: m.update(scored=wane.signals(z, y), labels=torch.where(torch.arange(300) == 9, -100, y)),
+            "label -100 at row 9 is not a label from 0 to 6: correct it, or name it as ignore_index",
+        ),
+    ],
+)
+def test_an_update_that_fails_quotes_the_value_and_changes_nothing(make, call, sentence, validate):
+    z, y = data()
+    m = make(validate=validate)
+    state = {name: value.clone() for name, value in m.metric_state.items()}
+    with pytest.raises(ValueError, match=sentence):
+        call(m, z, y)
+    assert all(torch.equal(m.metric_state[name], value) for name, value in state.items())
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.int32, torch.uint8])
+def test_integer_types(dtype):
+    z, y = data()
+    assert torch.equal(filled(z, y.to(dtype)).sums, filled(z, y).sums)
+    with pytest.raises(TypeError, match=r"groups should be integers, not torch\.float32"):
+        wane.GroupMetrics(3).update(z, y, groups=y.float())
+
+
+def test_sums_stay_exact_in_a_model_of_half_precision():
+    z, y = data()
+    holder = torch.nn.Module()
+    holder.metric = wane.ClassMetrics(C)
+    holder.to(torch.bfloat16)
+    holder.metric.set_dtype(torch.float16)
+    holder.metric.update(z, y)
+    holder.to(torch.bfloat16)
+    assert holder.metric.sums.dtype == torch.float64
+    assert torch.equal(holder.metric.sums, filled(z, y).sums)
+
+
+def test_groups_go_into_a_history():
+    z, y = data()
+    m = wane.GroupMetrics(3)
+    m.update(z, y, groups=y % 3)
+    history = wane.History(names=["news", "code", "law"], kind="domain")
+    history.record(m, step=0, task=0)
+    assert history.frame["domain"].to_list() == [0, 1, 2]
+    np.testing.assert_array_equal(history.frame["cm"], m.compute()["cm"])

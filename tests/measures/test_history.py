@@ -1,6 +1,9 @@
 """History: what goes in comes out, fast, from memory and from disk."""
 
+import io
+import json
 import time
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -182,3 +185,163 @@ def test_a_million_rows_in_seconds(tmp_path):
     assert time.perf_counter() - start < 20  # seconds, with a wide margin for a busy machine
     # what came before costs nothing: the last records are as cheap as the first
     assert np.median(times[-200:]) < 3 * np.median(times[:200])
+
+
+STORED = sorted((Path(__file__).parents[2] / "results" / "runs").glob("*/history.parquet"))
+
+
+@pytest.mark.parametrize("path", STORED, ids=lambda path: path.parent.name)
+def test_every_stored_history_is_readable_and_unchanged(path):
+    table = pl.read_parquet(path)
+    history = History.read(path)
+    assert history.frame.equals(table.cast(dict.fromkeys(wane.SIGNALS, pl.Float64)))
+    assert history.signals == tuple(wane.SIGNALS)
+    assert (history.kind, history.names) == ("class", None)
+    assert np.isfinite(history.matrix("loss").diagonal()).all()
+
+
+def test_there_are_stored_histories():
+    assert len(STORED) >= 9
+
+
+def test_the_file_says_what_it_holds(tmp_path):
+    history = History([0, 0, 1], names=["cat", "dog", "<b>"], kind="domain")
+    history.record(evaluation([3, 0, 4]), step=0, task=0)
+    history.write(tmp_path / "h.parquet")
+    said = pl.read_parquet_metadata(tmp_path / "h.parquet")
+    assert json.loads(said["wane.schema"]) == 2
+    assert json.loads(said["wane.signals"]) == list(wane.SIGNALS)
+    again = History.read(tmp_path / "h.parquet")
+    assert (again.kind, again.names, again.num_groups) == ("domain", ("cat", "dog", "<b>"), 3)
+    assert again.frame.columns[:6] == ["step", "task", "split", "domain", "domain_task", "n"]
+    assert again.frame["domain_task"].to_list() == [0, 1]
+    with pytest.raises(ValueError, match="domain 1 was never evaluated on split 'test'; 2 domains were, from 0 to 2"):
+        again.trajectory("cm", [1])
+    with pytest.raises(ValueError, match="by domain and the other by class"):
+        again.append(History())
+
+
+def test_a_file_that_lacks_a_signal_reads_as_nan(history, tmp_path):
+    history.frame.drop("nkl").write_parquet(tmp_path / "h.parquet")  # as one of before a signal was there
+    again = History.read(tmp_path / "h.parquet")
+    assert "nkl" not in again.signals
+    assert np.isnan(again.trajectory("nkl").values).all()
+    assert np.isnan(again.matrix("nkl")).all()
+    np.testing.assert_array_equal(again.trajectory("cm").values, history.trajectory("cm").values)
+    assert np.isnan(again.column(again.evaluations[0], "nkl")).all()
+
+
+def test_columns_and_splits(history):
+    e = history.evaluations[2]
+    np.testing.assert_array_equal(history.column(e, "ctl"), history.frame.filter(split="test", step=1)["ctl"])
+    assert history.splits == ("test", "replay")
+    with pytest.raises(ValueError, match="unknown signal 'ctll'"):
+        history.column(e, "ctll")
+
+
+def unbalanced(values_by_task, *, split="test", into=None):
+    """Two tasks of two classes with 90 and 10 samples each."""
+    history = History([0, 0, 1, 1]) if into is None else into
+    for task, values in enumerate(values_by_task):
+        column = np.array(values, dtype=float)
+        n = np.where(np.isnan(column), 0, [90, 10, 90, 10])
+        history.record(dict.fromkeys(wane.SIGNALS, column) | {"n": n}, step=task, task=task, split=split)
+    return history
+
+
+def test_the_matrix_knows_whose_it_is():
+    nan = np.nan
+    history = unbalanced([[1.0, 1.0, nan, nan], [7.3, 7.3, 2.0, 2.0]])
+    assert wane.forgetting(history.matrix("loss")) == pytest.approx(6.3)  # was 0 unless told
+    assert wane.forgetting(history.matrix("loss"), signal="loss") == pytest.approx(6.3)
+    assert wane.forgetting(history.matrix("loss"), signal="cm") == 0  # the word of the caller counts
+    assert wane.forgetting(np.asarray(history.matrix("loss"))) == 0
+    assert wane.backward_transfer(100 * history.matrix("loss")[:2, :2]) == pytest.approx(-630)
+    steps, tasks, _, values = history.by_task("loss")
+    assert wane.min_acc(steps, tasks, values) == pytest.approx(7.3)
+    import pickle
+
+    again = pickle.loads(pickle.dumps(history.matrix("loss")))
+    assert again.signal == "loss"
+    np.testing.assert_array_equal(again, history.matrix("loss"))
+
+
+def test_means_over_samples_and_over_classes():
+    nan = np.nan
+    history = unbalanced([[1.0, 0.0, nan, nan], [1.0, 0.0, 0.5, 0.5]])
+    assert history.matrix("accuracy")[1, 0] == pytest.approx(0.9)
+    assert history.matrix("accuracy", over="classes")[1, 0] == pytest.approx(0.5)
+    assert history.by_task("accuracy", over="classes").values[0, 0] == pytest.approx(0.5)
+    with pytest.raises(ValueError, match="over is 'tasks': choose samples or classes"):
+        history.matrix("accuracy", over="tasks")
+
+
+@pytest.mark.parametrize("setting", ["", "_task"])
+def test_the_upper_triangle_and_the_untrained_model(setting):
+    nan = np.nan
+    history = unbalanced([[0.8, 0.8, nan, nan], [0.5, 0.5, 0.9, 0.9]], split=f"test{setting}")
+    assert np.isnan(history.matrix("cm", split=f"test{setting}")[0, 1])
+    assert history.untrained("cm", split=f"test{setting}") is None
+    unbalanced([[nan, nan, 0.3, 0.3]], split=f"future{setting}", into=history)
+    unbalanced([[0.1, 0.1, 0.2, 0.2]], split=f"untrained{setting}", into=history)
+    matrix = history.matrix("cm", split=f"test{setting}")
+    np.testing.assert_allclose(matrix, [[0.8, 0.3], [0.5, 0.9]])
+    baseline = history.untrained("cm", split=f"test{setting}")
+    np.testing.assert_allclose(baseline, [0.1, 0.2])
+    assert wane.forward_transfer(matrix, baseline) == pytest.approx(0.1)
+
+
+def test_two_evaluations_of_one_step_stay_two(tmp_path):
+    history = History()
+    for _ in range(2):
+        history.record(evaluation([4, 4]), step=7, task=0)
+    history.write(tmp_path / "h.parquet")
+    again = History.read(tmp_path / "h.parquet")
+    assert [e.classes.tolist() for e in again.evaluations] == [[0, 1], [0, 1]]
+
+
+def test_a_growing_head():
+    history = History([0, 0, 1, 1])
+    history.record(evaluation([5, 5]), step=0, task=0)
+    history.record(evaluation([5, 5, 5, 5]), step=1, task=1)
+    np.testing.assert_array_equal(np.isfinite(history.matrix("cm")), [[True, False], [True, True]])
+    assert history.seen.tolist() == [True] * 4
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"n": [3, -1]}, "n holds -1: give the number of samples of each class, whole and at least 0"),
+        ({"n": [3, 0.5]}, "n holds 0.5"),
+        ({"n": [3]}, r"accuracy has shape \(2,\), but n has 1 entries"),
+        ({"cm": [0.1, 0.2, 0.3]}, r"cm has shape \(3,\), but n has 2 entries"),
+    ],
+)
+def test_what_cannot_be_recorded(change, sentence):
+    history = History()
+    with pytest.raises(ValueError, match=sentence):
+        history.record(evaluation([3, 4]) | change, step=0, task=0)
+    assert len(history) == 0
+    with pytest.raises(ValueError, match="a mapping needs n and signals such as accuracy, but has n, acc"):
+        history.record({"n": [1], "acc": [0.5]}, step=0, task=0)
+
+
+def test_kind_and_names_are_checked():
+    with pytest.raises(ValueError, match="1 names for 2 entries of class_to_task"):
+        History([0, 1], names=["a"])
+    with pytest.raises(ValueError, match="kind is 'task', which another column"):
+        History(kind="task")
+
+
+def test_a_checkpoint_keeps_the_names_of_the_signals(history):
+    from wane.training.state import _pack, _unpack
+
+    packed = _pack(history)
+    file = io.BytesIO()
+    torch.save(packed, file)
+    file.seek(0)
+    evaluations, names = _unpack(torch.load(file, weights_only=True))
+    assert names == history.signals
+    assert all(np.array_equal(a.values, b.values) for a, b in zip(evaluations, history.evaluations, strict=True))
+    del packed["signals"]  # as before they were named
+    assert _unpack(packed)[1] == tuple(wane.SIGNALS)

@@ -165,14 +165,44 @@ def test_a_decline_that_leaves_accuracy_alone_is_found():
 
 
 def test_signals_that_disagree_are_mixed():
-    before = torch.tensor([[0.30, 0.35, 0.34, 0.01]]).expand(20, 4)
-    after = torch.tensor([[0.20, 0.79, 0.005, 0.005]]).expand(20, 4)  # less sure of the label, but it ranks higher
-    labels = torch.zeros(20, dtype=torch.int64)
+    right = torch.tensor([[0.7, 0.1, 0.1, 0.1]]).expand(5, 4)  # in both: a class that is never right is no such case
+    before = torch.cat([right, torch.tensor([[0.30, 0.35, 0.34, 0.01]]).expand(20, 4)])
+    # less sure of the label, but it ranks higher
+    after = torch.cat([right, torch.tensor([[0.20, 0.79, 0.005, 0.005]]).expand(20, 4)])
+    labels = torch.zeros(25, dtype=torch.int64)
     result = compare(Predictions(labels, probabilities=before), Predictions(labels, probabilities=after))
     found = row(result, 0)
     assert found["verdict"] == "mixed"
     assert (found["fallen"], found["risen"]) == (["cm", "ctl", "nkl"], ["tlr", "log_tlr", "rtlr"])
     assert "1 class moved both ways while accuracy held (0)." in sentences(result)
+
+
+def at_zero(*, label_before, label_after, n=20):
+    """A class that is never right: its label has these probabilities, another class all but all of the rest."""
+    p = torch.tensor([[[x, 0.9 - x, 0.05, 0.05]] * n for x in (label_before, label_after)])
+    labels = torch.zeros(n, dtype=torch.int64)
+    return compare(*(Predictions(labels, probabilities=q) for q in p))
+
+
+def test_a_class_that_was_never_right_is_in_no_hidden_decline():
+    result = at_zero(label_before=0.4, label_after=0.1)
+    assert row(result, 0)["verdict"] == "never"
+    assert len(row(result, 0)["fallen"]) >= 2
+    assert row(result, 0)["decline_p"] is None
+    assert "1 class was at 0 % before and after while signals fell: with no accuracy to hold" in " ".join(result.notes)
+    assert not any("declining" in sentence for sentence in sentences(result))
+
+
+def test_a_class_that_was_never_right_can_still_improve_or_stay():
+    assert row(at_zero(label_before=0.1, label_after=0.1), 0)["verdict"] == "steady"
+    assert row(at_zero(label_before=0.1, label_after=0.4), 0)["verdict"] == "improving"
+
+
+def test_duplicate_ids_are_an_error():
+    logits = torch.tensor([[2.0, 1.0], [0.0, 3.0]])
+    twice = Predictions(torch.tensor([0, 1]), logits=logits, ids=("a", "a"))
+    with pytest.raises(PredictionsError, match="id 'a' occurs more than once: make the ids unique"):
+        compare(twice, twice)
 
 
 def test_trifles_do_not_count():

@@ -17,7 +17,7 @@ from scipy.special import ndtri
 
 from wane.predictions.predictions import Predictions, align, measure
 from wane.registry import Registry
-from wane.softmax.signals import SIGNALS
+from wane.softmax.registry import SIGNALS
 
 __all__ = ["EVIDENCE", "FEWEST", "VERDICTS", "Comparison", "Scores", "Verdict", "compare", "score"]
 
@@ -26,10 +26,10 @@ Classes: TypeAlias = NDArray[np.int64]
 
 #: A class with fewer samples is shown, not judged: even five out of five lost is a matter of chance in 1 of 16 cases.
 FEWEST = 5
-#: The signals that can tell of a hidden decline: accuracy is what it hides from, and the loss is unbounded, so that a
-#: single sample can carry the whole mean (its bounded forms are ctl and nkl).
-EVIDENCE = tuple(name for name in SIGNALS if name not in ("accuracy", "loss"))
-#: So many of them must agree: one alone may be an artefact of its scale.
+#: The signals that can tell of a hidden decline: the decision itself is what it hides from, and of an unbounded signal,
+#: such as the loss, a single sample can carry the whole mean (its bounded forms are ctl and nkl).
+EVIDENCE = tuple(name for name, row in SIGNALS.items() if row.bounded and row.family != "decision")
+#: How many of them must agree: one alone may be an artefact of its scale.
 AGREE = 2
 
 
@@ -47,6 +47,7 @@ VERDICTS: Registry[Verdict] = Registry("verdict", {
     "lost": Verdict("▼", "Lost accuracy", "more right answers turned wrong than chance allows"),
     "declining": Verdict("▽", "Hidden decline", "accuracy held within noise, but the signals under it fell"),
     "mixed": Verdict("◇", "Mixed", "accuracy held within noise; some signals fell, others rose"),
+    "never": Verdict("○", "Never right", "at 0 % before and after, and signals fell: there was no accuracy to hold"),
     "steady": Verdict("·", "Steady", "nothing moved beyond chance"),
     "improving": Verdict("△", "Hidden gain", "accuracy held within noise, but the signals under it rose"),
     "gained": Verdict("▲", "Gained accuracy", "more wrong answers turned right than chance allows"),
@@ -136,7 +137,8 @@ def compare(before: Predictions, after: Predictions, *, alpha: float = 0.05, sma
     the typical sample beyond chance (Wilcoxon's signed-rank test, which no few samples can sway). Of the six
     probabilities the second smallest counts, times three: if nothing changed, that is below x in at most a share x of
     all cases, however much the six depend on each other (Rüger 1978). It is corrected for the number of classes whose
-    accuracy did not change. *Improving* is the same upwards.
+    accuracy did not change. *Improving* is the same upwards. A class at 0 % before and after had no accuracy to hold:
+    it cannot be in hidden decline. If its signals fell, the verdict is *never* right, and a note says how many.
 
     Args:
         before: what the first model said.
@@ -157,7 +159,8 @@ def compare(before: Predictions, after: Predictions, *, alpha: float = 0.05, sma
     before, after = align(before, after)
     old, new, labels = measure(before), measure(after), before.labels.numpy()
     notes = (*_infinite(old["loss"], "the first model"), *_infinite(new["loss"], "the second model"))
-    for name in ("loss", "gap"):  # a pair counts only where both are finite
+    unbounded = [name for name, row in SIGNALS.items() if not row.bounded]
+    for name in (*unbounded, "gap"):  # a pair counts only where both are finite
         unpaired = ~(np.isfinite(old[name]) & np.isfinite(new[name]))
         old[name], new[name] = np.where(unpaired, np.nan, old[name]), np.where(unpaired, np.nan, new[name])
 
@@ -165,7 +168,7 @@ def compare(before: Predictions, after: Predictions, *, alpha: float = 0.05, sma
     columns = _changes(old, new, labels, before.num_classes, alpha)
     columns |= _verdicts(columns, _moved(old, new, labels, before.num_classes), alpha, smallest)
     classes = _per_class(columns, before.class_names or after.class_names)
-    about = (*_absent(classes, before.num_classes), *_few(classes))
+    about = (*_absent(classes, before.num_classes), *_few(classes), *_never(classes))
     return Comparison(_worst_first(classes), overall, alpha, smallest, (*about, *notes))
 
 
@@ -176,10 +179,10 @@ def _changes(old: dict[str, Array], new: dict[str, Array], group: Classes, size:
         change, error, pairs = _spread(new[name] - old[name], group, size)
         half = np.where(pairs >= FEWEST, stats.t.ppf(1 - alpha / 2, np.maximum(pairs - 1, 1)) * error, np.nan)
         columns[f"{name}_before"], columns[f"{name}_after"] = (_spread(x[name], group, size)[0] for x in (old, new))
-        most = np.inf if name == "loss" else 1  # the others lie in [0, 1], and so do their intervals
+        most = SIGNALS[name].bounds[1]  # a change between values in [0, 1] is at most 1, and so is its interval
         low, high = np.maximum(change - half, -most), np.minimum(change + half, most)
         columns |= {f"{name}_change": change, f"{name}_low": low, f"{name}_high": high}
-    columns["drift"] = np.mean([_sign(name) * columns[f"{name}_change"] for name in EVIDENCE], axis=0)
+    columns["drift"] = np.mean([SIGNALS[name].sign * columns[f"{name}_change"] for name in EVIDENCE], axis=0)
     for when, values in (("before", old), ("after", new)):
         columns[f"median_rank_{when}"] = _medians(values["rank"], group, size)
         columns[f"gap_{when}"] = _spread(values["gap"], group, size)[0]
@@ -191,7 +194,7 @@ def _changes(old: dict[str, Array], new: dict[str, Array], group: Classes, size:
 
 def _moved(old: dict[str, Array], new: dict[str, Array], group: Classes, size: int) -> dict[str, tuple[Array, Array]]:
     """For each signal of `EVIDENCE` and each class: the mean change, higher is better, and its signed-rank z."""
-    better = {name: _sign(name) * (new[name] - old[name]) for name in EVIDENCE}
+    better = {name: SIGNALS[name].sign * (new[name] - old[name]) for name in EVIDENCE}
     return {
         name: (_spread(x, group, size)[0], np.array([_signed_rank(part) for part in _split(x, group, size)]))
         for name, x in better.items()
@@ -204,7 +207,8 @@ def _signed_rank(difference: Array) -> float:
     if not len(moved):
         return 0.0
     ranks = np.sign(moved) * stats.rankdata(np.abs(moved))
-    most = -ndtri(0.5 ** len(moved))  # no surer than so many coins can be; of few, the normal curve would be
+    # Capped at the sign test's bound: the normal approximation is overconfident for few pairs.
+    most = -ndtri(0.5 ** len(moved))
     return float(np.clip(ranks.sum() / np.sqrt((ranks**2).sum()), -most, most))
 
 
@@ -215,19 +219,23 @@ def _verdicts(columns: dict[str, Any], moved: dict[str, Any], alpha: float, smal
     # Two-sided and exact: at one half the binomial is symmetric, so twice the smaller tail.
     accuracy_p = _adjusted(np.minimum(1, 2 * stats.binom.cdf(np.minimum(lost, gained), lost + gained, 0.5)), judged)
     changed = judged & (accuracy_p <= alpha)
+    never = judged & (columns["accuracy_before"] == 0) & (columns["accuracy_after"] == 0)
     # By chance m x of m probabilities are below x on average, so k of them or more in at most a share m x / k of cases.
     penalty = len(EVIDENCE) / AGREE
 
-    def agreed(direction: int) -> tuple[Array, list[list[str]]]:
+    def agreed(direction: int, among: NDArray[np.bool_]) -> tuple[Array, list[list[str]]]:
         tests = [(direction * change, direction * z) for change, z in moved.values()]
         p = np.array([np.where((change >= smallest) & (z > 0), 2 * stats.norm.sf(z), 1) for change, z in tests])
         names = [[name for name, x in zip(EVIDENCE, row, strict=True) if penalty * x <= alpha] for row in p.T]
-        return _adjusted(np.minimum(1, penalty * np.sort(p, axis=0)[AGREE - 1]), judged & ~changed), names
+        return _adjusted(np.minimum(1, penalty * np.sort(p, axis=0)[AGREE - 1]), among), names
 
-    (decline_p, fallen), (rise_p, risen) = agreed(-1), agreed(+1)
+    held = judged & ~changed
+    (decline_p, fallen), (rise_p, risen) = agreed(-1, held & ~never), agreed(+1, held)
     falls, rises = decline_p <= alpha, rise_p <= alpha
-    cases = [~judged, changed & (lost > gained), changed, falls & rises, falls, rises]  # the first that holds
-    verdict = np.select(cases, ["few", "lost", "gained", "mixed", "declining", "improving"], "steady")
+    sinking = never & (np.array([len(names) for names in fallen]) >= AGREE)
+    rises &= ~sinking  # both ways: no gain
+    cases = [~judged, changed & (lost > gained), changed, falls & rises, falls, rises, sinking]  # the first that holds
+    verdict = np.select(cases, ["few", "lost", "gained", "mixed", "declining", "improving", "never"], "steady")
     return {"verdict": verdict, "accuracy_p": accuracy_p, "decline_p": decline_p, "rise_p": rise_p,
             "fallen": fallen, "risen": risen}  # fmt: skip
 
@@ -259,10 +267,6 @@ def _medians(x: Array, group: Classes, size: int) -> Array:
     return np.array([np.median(part) if len(part) else np.nan for part in _split(x, group, size)])
 
 
-def _sign(name: str) -> int:
-    return 1 if SIGNALS[name].higher_is_better else -1
-
-
 def _per_class(columns: dict[str, Any], names: Sequence[str] | None) -> pl.DataFrame:
     """One row for each class that has samples; what is not a number is null."""
     index = np.arange(len(columns["n"]))
@@ -291,6 +295,12 @@ def _absent(classes: pl.DataFrame, size: int) -> Iterable[str]:
 def _few(classes: pl.DataFrame) -> Iterable[str]:
     if few := int((classes["n"] < FEWEST).sum()):
         yield f"Of {len(classes)} classes, {few} with fewer than {FEWEST} samples cannot be judged."
+
+
+def _never(classes: pl.DataFrame) -> Iterable[str]:
+    if never := int((classes["verdict"] == "never").sum()):
+        who = f"{never} {'class was' if never == 1 else 'classes were'} at 0 % before and after while signals fell"
+        yield f"{who}: with no accuracy to hold, that is no hidden decline."
 
 
 def _infinite(loss: Array, who: str) -> Iterable[str]:

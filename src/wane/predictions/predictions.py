@@ -21,7 +21,6 @@ from torch import Tensor
 from wane.predictions import examples
 from wane.predictions.files import ALIASES, READERS, Found, PredictionsError
 from wane.registry import UnknownNameError
-from wane.softmax.inputs import SUM_TOLERANCE
 from wane.softmax.signals import signals
 
 if TYPE_CHECKING:
@@ -152,6 +151,10 @@ def _align(before: Predictions, after: Predictions) -> Predictions:
 def _in_order(p: Predictions, ids: tuple[Hashable, ...]) -> Predictions:
     row_of = {name: row for row, name in enumerate(p.ids or ())}
     wanted = set(ids)
+    for given, distinct in ((ids, len(wanted)), (p.ids or (), len(row_of))):
+        if distinct < len(given):
+            twice = next(name for name in given if given.count(name) > 1)
+            raise PredictionsError(f"cannot be matched, as id {twice!r} occurs more than once: make the ids unique")
     missing, extra = [i for i in ids if i not in row_of], [i for i in row_of if i not in wanted]
     if missing or extra:
         raise PredictionsError(
@@ -189,9 +192,9 @@ def _assemble(found: Found) -> Predictions:
     labels = _labels(raw_labels, names, rows, classes)
     ids = None if raw_ids is None else _ids(raw_ids, rows)
     if logits is None:
-        _check_probabilities(scores)
+        _check_rows(labels, probabilities=scores)
         return Predictions(labels, probabilities=scores, class_names=names, ids=ids)
-    _check_logits(scores, labels)
+    _check_rows(labels, logits=scores)
     return Predictions(labels, logits=scores, class_names=names, ids=ids)
 
 
@@ -258,24 +261,12 @@ def _ids(raw: Any, rows: int) -> tuple[Hashable, ...]:
     return tuple(row_of)
 
 
-def _check_logits(logits: Tensor, labels: Tensor) -> None:
-    if (cell := _first(logits.isnan() | (logits == torch.inf))) is not None:
-        i, j = divmod(cell, logits.shape[1])
-        advice = "save finite logits, or -inf for a class that was masked"
-        raise PredictionsError(f"has logit {logits[i, j]:g} in row {i}, class {j}: {advice}")
-    if (row := _first(logits.gather(1, labels[:, None]) == -torch.inf)) is not None:
-        raise PredictionsError(f"has logit -inf for label {labels[row]} in row {row}: unmask the true class")
-
-
-def _check_probabilities(probabilities: Tensor) -> None:
-    if (cell := _first(~(probabilities >= 0))) is not None:
-        i, j = divmod(cell, probabilities.shape[1])
-        value = f"{probabilities[i, j]:g}"
-        raise PredictionsError(f"has probability {value} in row {i}, class {j}: save values from 0 to 1")
-    sums = probabilities.sum(dim=1, dtype=torch.float64)
-    if (row := _first(~((sums - 1).abs() <= SUM_TOLERANCE))) is not None:
-        advice = "save the softmax over all classes"
-        raise PredictionsError(f"has probabilities that sum to {sums[row]:g} in row {row}: {advice}")
+def _check_rows(labels: Tensor, **scores: Tensor) -> None:
+    """Whether every row can be scored is for `signals` to say."""
+    try:
+        signals(labels=labels, compiled=False, **scores)
+    except ValueError as error:
+        raise PredictionsError(f"cannot be scored, as {error}") from None
 
 
 def _first(mask: Tensor) -> int | None:

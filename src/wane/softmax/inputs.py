@@ -1,4 +1,4 @@
-"""What `wane.signals` takes: arrays of any kind read as tensors, and errors that quote what cannot be."""
+"""What `wane.signals` takes: arrays of any kind read as tensors, and errors that quote what is invalid."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -79,11 +79,14 @@ def check_range(labels: Tensor, classes: int, ignored: Tensor | None) -> None:
 
 
 def check_logits(
-    loss: Tensor, labels: Tensor, classes: int, ignored: Tensor | None, statistics_of: Callable[[int], RowStatistics]
-) -> None:
-    """A NaN or +inf anywhere in a row or a label that is no class makes the loss NaN, -inf at the label makes it inf.
+    loss: Tensor, labels: Tensor, classes: int, ignored: Tensor | None, statistics_of: Callable[[int], RowStatistics],
+    logits: Tensor | None = None,
+) -> None:  # fmt: skip
+    """Raise if a row cannot be scored.
 
-    So one sum over rows tells, and what it was is looked up only then.
+    A NaN or +inf anywhere in a row or a label that is no class makes the loss NaN, and -inf at the label makes it
+    infinite. So one sum over rows tells, and only then is it looked up what was wrong. With all the `logits`, the
+    error also names the class.
     """
     if loss.requires_grad:
         loss = loss.detach()
@@ -96,9 +99,10 @@ def check_logits(
     def sentence(row: int) -> str:
         top, gap, *_ = map(float, statistics_of(row))
         if top == -math.inf or (math.isfinite(top) and gap == -math.inf):
-            return (f"the label's own logit is -inf at row {row}: a masked class cannot be the true one; "
-                    "unmask it, or ignore the row with ignore_index")  # fmt: skip
-        return f"a logit of row {row} is {top}: logits should be finite, or -inf for masked classes"
+            return (f"the label's own logit is -inf at row {row}: a masked class cannot be the true one, so "
+                    "unmask it, or leave the row out")  # fmt: skip
+        where = "" if logits is None else f", that of class {int(logits.reshape(-1, classes)[row].argmax())}"
+        return f"a logit of row {row} is {top}{where}: logits should be finite, or -inf for masked classes"
 
     _raise_at(~loss.isfinite(), ignored, sentence)
 
@@ -112,8 +116,8 @@ def statistics_of_row(logits: Tensor, labels: Tensor, row: int) -> RowStatistics
 def check_probabilities(least: Tensor, total: Tensor, ignored: Tensor | None) -> None:
     """Raise if a row has a negative probability, or does not sum to 1."""
     _raise_at(~(least >= 0), ignored, lambda row: (
-        f"a probability of row {row} is {float(least[row]):.4g}: probabilities should be at least 0; "
-        "if these are logits, pass them as logits"))  # fmt: skip
+        f"a probability of row {row} is {float(least[row]):.4g}: probabilities should be at least 0, "
+        "so pass these as logits if that is what they are"))  # fmt: skip
     _raise_at(~((total - 1).abs() <= SUM_TOLERANCE), ignored, lambda row: (
         f"the probabilities of row {row} sum to {float(total[row]):.4g}, not 1: "
         "normalise them, or pass logits if that is what they are"))  # fmt: skip

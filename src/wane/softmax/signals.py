@@ -102,7 +102,8 @@ def signals(
     else:
         scored = score_logits(scores, labels, compiled, validate)
         if validate:
-            check_logits(scored.loss, labels, count, ignored, lambda row: statistics_of_row(scores, labels, row))
+            whole = scores if classes is None else None
+            check_logits(scored.loss, labels, count, ignored, lambda row: statistics_of_row(scores, labels, row), whole)
     return finished(scored, labels.shape, ignored)
 
 

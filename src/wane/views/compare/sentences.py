@@ -45,7 +45,7 @@ def sentences(c: Comparison) -> tuple[str, ...]:
         )
     if len(mixed := c.having("mixed")):
         said.append(f"{_classes(len(mixed))} moved both ways while accuracy held ({_listed(mixed)}).")
-    if c.classes["verdict"].is_in(["steady", "few"]).all():
+    if c.classes["verdict"].is_in(["steady", "never", "few"]).all():
         said.append("No class changed beyond chance.")
     return tuple(said)
 

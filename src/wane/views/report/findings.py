@@ -76,15 +76,17 @@ def old_classes(t: Timeline) -> NDArray[np.bool_]:
 
 
 def hidden_decline(t: Timeline) -> list[dict[str, Any]]:
-    """Old classes whose accuracy held since they were learnt while the signals under it fell, worst first.
+    """Old classes whose accuracy held since they were learnt, at more than 0 %, while the signals under it fell.
 
-    A row has the class, `drift`, the mean change of the six bounded signals, and accuracy, ctl and nkl before and now.
+    The worst come first. A row has the class, `drift`, the mean change of the six bounded signals, and every signal
+    before and now.
     """
     at, now = t.learnt(), t.values[:, -1]
     then = t.values[:, at, np.arange(len(t.classes))]
     six = [list(SIGNALS).index(name) for name in EVIDENCE]
     drift = (now - then)[six].mean(0)
-    held = (now - then)[0] >= -HELD - 1e-9
+    # A class that was never right, then or now, had no accuracy to hold.
+    held = ((now - then)[0] >= -HELD - 1e-9) & ((then[0] > 0) | (now[0] > 0))
     rows = [
         {"class": int(t.classes[k]), "task": int(t.class_task[k]), "images": int(t.images[k]), "drift": float(drift[k]),
          **{name: (float(then[i, k]), float(now[i, k])) for i, name in enumerate(SIGNALS)}}
