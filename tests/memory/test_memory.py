@@ -223,6 +223,9 @@ def test_bad_arguments_are_quoted():
         build("resevoir")
     with pytest.raises(ValueError, match="capacity=0"):
         Memory(0, (1, 1, 1), 2)
+    for capacity in (10**15, 10**30):
+        with pytest.raises(ValueError, match=f"capacity={capacity} rows of .* do not fit into memory"):
+            Memory(capacity, (3, 32, 32), 2)
     with pytest.raises(ValueError, match="this memory has 'reservoir': use offer"):
         build("reservoir").select(IMAGES, ZEROS, torch.zeros(4, 2), task=0, step=0)
     with pytest.raises(ValueError, match=r"features are \(3, 2\): give \(4, d\)"):

@@ -91,7 +91,7 @@ def test_impossible_options_are_quoted(options):
 
 
 @pytest.mark.parametrize("name", ["glyphs", "digits"])
-def test_rows_tell_the_truth(name):
+def test_rows_of_the_registry_match_the_data(name):
     data, row = load_dataset(name), DATASETS[name]
     assert data.num_classes == row.classes
     assert data.image_shape == row.size
@@ -216,7 +216,7 @@ def test_tiny_imagenet_cache_is_ignored_when_the_source_changes(tiny):
 
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish" * 100, None])
-def test_tiny_imagenet_damaged_cache_is_made_anew(tiny, damage):
+def test_tiny_imagenet_damaged_cache_is_replaced(tiny, damage):
     before = load(tiny).train.images.clone()
     for cache in tiny.parent.glob("*.npy"):
         cache.write_bytes(cache.read_bytes()[:-1000] if damage is None else damage)

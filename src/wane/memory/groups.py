@@ -1,4 +1,4 @@
-"""Rows grouped by class without a loop over classes: the one tool under keeping, herding and drawing.
+"""Rows grouped by class without a loop over classes: what keeping and drawing are built on.
 
 Which slot a row goes to, or comes from, is arithmetic on a few thousand integers. It is done in NumPy, on the
 CPU, whatever device holds the images: an operation costs a third of torch's, and the slots never depend on

@@ -43,7 +43,7 @@ def shares(counts: Integers, capacity: int) -> Integers:
     """How many rows each class may keep: equal, but what a small class cannot use goes to the others.
 
     Slots are dealt in rounds, one to each class that has rows left, lowest class first. So classes with
-    enough rows differ by at most one, and the memory is as full as can be. As counts grow, a share once cut
+    enough rows differ by at most one, and the memory is as full as possible. As counts grow, a share once cut
     never grows again: so the rows of lowest random priority stay an exact uniform sample of a class.
 
     >>> shares(np.array([500, 3, 500, 0]), capacity=100).tolist()

@@ -68,7 +68,12 @@ class Memory:
         self.capacity, self.num_classes, self.policy = capacity, num_classes, policy
         self.device = torch.device(device)
         # zeros, not empty: the checkpoint of a memory that is not yet full has the same bytes every time
-        self.images = torch.zeros((capacity, *row_shape), dtype=dtype, device=device)
+        try:
+            self.images = torch.zeros((capacity, *row_shape), dtype=dtype, device=device)
+        except (RuntimeError, TypeError) as error:  # TypeError: beyond 64 bits
+            raise ValueError(
+                f"capacity={capacity} rows of {tuple(row_shape)} do not fit into memory: lower it"
+            ) from error
         self.labels = torch.full((capacity,), -1, dtype=torch.int64, device=device)
         self.tasks, self.steps = self.labels.clone(), self.labels.clone()
         self.extras = {k: torch.zeros((capacity, *shape), device=device) for k, shape in (extras or {}).items()}

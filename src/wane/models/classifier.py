@@ -1,4 +1,4 @@
-"""What every model of wane is: a body that makes features, and one linear head over all classes."""
+"""What all models of wane have in common: a body that makes features, and one linear head over all classes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +10,9 @@ __all__ = ["Classifier", "seeded"]
 
 
 class Classifier(nn.Module):
-    """`head(features(x))`, the two halves within reach for methods that need them (iCaRL, distillation).
+    """`head(features(x))`, with both halves accessible to methods that need them (iCaRL, distillation).
 
-    Nothing outside `wane.models` asks for more than `forward`, so any `nn.Module` trains in the lab.
+    Nothing outside `wane.models` requires more than `forward`, so any `nn.Module` can be trained.
 
     >>> model = Classifier(nn.Flatten(), nn.Linear(12, 5))
     >>> images = torch.zeros(2, 3, 2, 2)
@@ -38,11 +38,11 @@ class Classifier(nn.Module):
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Run the block with the CPU's global generator at `seed`, and give the generator back as it was.
+    """Run the block with the CPU's global generator at `seed`, and restore the generator afterwards.
 
     Layers initialise themselves from the global generator and take no other; this makes a model, a user's
-    own included, a function of its seed, without a trace elsewhere. It seeds the CPU alone: build there, then
-    move.
+    own included, a function of its seed, with no effect elsewhere. Only the CPU's generator is seeded: build the model
+    there, then move it.
 
     >>> with seeded(3): a = nn.Linear(4, 2)
     >>> with seeded(3): b = nn.Linear(4, 2)

@@ -1,4 +1,4 @@
-"""Progress of the two slow things, fetching and decoding: a bar on a terminal, one plain line elsewhere."""
+"""Progress of fetching and decoding, which are slow: a bar on a terminal, one plain line elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Bar:
 
     @property
     def total(self) -> float:
-        """What is to be done; 0 if nobody knows."""
+        """The amount of work; 0 if it is unknown."""
         return self._progress.tasks[0].total or 0
 
     @total.setter
@@ -31,11 +31,11 @@ class Bar:
         self._progress.advance(self._task, amount)
 
     def reset(self) -> None:
-        """Count nothing as done."""
+        """Start again from 0."""
         self._progress.update(self._task, completed=0)
 
     def close(self) -> None:
-        """Do nothing: leaving `progress_bar` takes the bar away."""
+        """No-op: `progress_bar` removes the bar when its block ends."""
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Tiny-ImageNet-200 from the publisher's folder: 64 x 64 JPEGs, 200 classes, val as the test split.
 
 Decoding takes a while, so the decoded bytes are kept beside the folder, one file a split, named after a
-fingerprint (names, sizes, times) of the JPEGs they came from: if those change, the file is made anew.
+fingerprint (names, sizes, times) of the JPEGs they came from: if those change, they are decoded again.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ def _training_files(folder: Path) -> list[Path]:
 
 
 def _even_count(by_class: Sequence[Sequence[Path]]) -> int:
-    """The number of images of each class; the publisher has as many of every class, a broken copy has not."""
+    """The number of images of each class, which is the same for all classes unless the copy is incomplete."""
     fewest, most = min(by_class, key=len), max(by_class, key=len)
     if len(fewest) != len(most):
         raise DataError(
             f"{fewest[0].parent} has {len(fewest)} images where {most[0].parent} has {len(most)}: the data "
-            f"set is incomplete; delete it to fetch it again, or even the classes out"
+            f"set is incomplete; delete it to fetch it again, or keep equally many of each class"
         )
     return len(most)
 
