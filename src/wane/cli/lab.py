@@ -94,7 +94,8 @@ def runs(
             table.add_row(run.name, "", "", run.status.words(0))
             continue
         config, summary = run.config, run.summary
-        accuracy = summary["metrics"]["accuracy"] if summary else {}
+        metrics = (summary or {}).get("metrics") or (summary or {}).get("task_incremental") or {}
+        accuracy = metrics.get("accuracy", {})
         numbers = [_percent(accuracy.get(name)) for name in ("average", "forgetting", "retention", "plasticity")]
         state = run.status.words(config.total_epochs)
         seconds = f"{summary['seconds']:.0f}" if summary else ""
