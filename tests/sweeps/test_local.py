@@ -55,18 +55,25 @@ def test_what_fails_is_kept_and_reported_and_stops_nothing(tmp_path):
     root = tmp_path / "runs"
     good = planned(tmp_path)
     diverging = planned(tmp_path, {"learner": {"lr": 1e30}}, seed=[0])
-    unknown = planned(tmp_path, {"learner": {"name": "err"}}, seed=[0])
+    unknown = planned(tmp_path, {"model": {"name": "mlpp"}}, seed=[0])
     runs = [*diverging, *unknown, *good]
     ended = run_sweep(runs, root, options=ONE_CORE)
     assert [ended[plan.name].state for plan in runs] == ["failed", "failed", "done", "done"]
     assert "the loss became nan" in ended[diverging[0].name].note
-    assert ended[unknown[0].name].note.startswith("unknown learner 'err'; did you mean 'er'")
+    assert ended[unknown[0].name].note.startswith("unknown model 'mlpp'; did you mean 'mlp'")
     assert "DivergedError" in (root / diverging[0].name / "log.txt").read_text()
     assert run_sweep(runs, root) == ended  # failed runs are left alone ...
     assert attempts(root / diverging[0].name) == 1
     assert run_sweep(runs, root, options=Options(cpus=1, retry_failed=True)) == ended  # ... unless they are not to be
     assert attempts(root / diverging[0].name) == 2
     assert attempts(root / good[0].name) == 1
+
+
+def test_an_unknown_method_or_option_is_said_before_anything_runs(tmp_path):
+    with pytest.raises(ConfigError, match="unknown learner 'err'; did you mean 'er'"):
+        planned(tmp_path, {"learner": {"name": "err"}})
+    with pytest.raises(ConfigError, match=r"learner\.options\.alpha"):
+        planned(tmp_path, {"learner": {"options": {"alpha": 1}}})
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSEGV, marks=pytest.mark.slow)])

@@ -69,3 +69,17 @@ def test_a_dry_run_has_a_total(tmp_path, monkeypatch):
     *runs, total = said.output.splitlines()
     assert len(runs) == 3
     assert total == "3 runs, 0 done; to do: 150 epochs, about 3.0 h one run after the other, 300 MB on disk"
+
+
+def test_a_folder_is_counted_and_not_decoded(tmp_path):
+    from PIL import Image
+
+    for name in ("a", "b"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(10):
+            (tmp_path / "photos" / name / f"{i}.png").write_bytes(b"not an image")
+    Image.new("L", (8, 6)).save(tmp_path / "photos" / "a" / "0.png")
+    name = str(tmp_path / "photos")
+    assert extent_of(tiny_config(data={"name": name})) == Extent(16, 4, 2, (3, 6, 8))
+    reduced = tiny_config(data={"name": name, "resolution": 4, "per_class": 3})
+    assert extent_of(reduced) == Extent(6, 4, 2, (3, 4, 4))

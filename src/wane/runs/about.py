@@ -61,7 +61,7 @@ def about_run(
 
     kind = LEARNERS.find(config.learner.name)
     return About(
-        has_memory=kind.draws > 0 or getattr(kind, "replay", "draw") == "whole",
+        has_memory=getattr(kind, "draws", 0) > 0 or getattr(kind, "replay", "draw") == "whole",
         settings=("task",) if getattr(kind, "needs_task", False) else ("class", "task"),
         class_names=tuple(class_names),
         group_names=tuple(group_names or class_names),

@@ -230,7 +230,7 @@ def _draws(learner: str) -> bool:
     try:
         from wane.learners import LEARNERS
 
-        return LEARNERS.find(learner).draws > 0
+        return getattr(LEARNERS.find(learner), "draws", 0) > 0
     except (ImportError, ValueError):
         return False
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wane.runs.config import Config
@@ -97,7 +98,7 @@ def estimate(config: Config, *, extent: Extent | None = None) -> Estimate:
 
 
 def extent_of(config: Config) -> Extent:
-    """The size of a run's data set; of one that may have to be fetched, as it is published."""
+    """The size of a run's data set, without fetching it, and without decoding the images of a folder."""
     from wane.streams import DATASETS, Source
     from wane.training.run import load_data
 
@@ -108,8 +109,26 @@ def extent_of(config: Config) -> Extent:
         train = min(train, (data.per_class or train) * row.classes) - data.holdout * row.classes
         shape = (row.size[0], data.resolution, data.resolution) if data.resolution else row.size
         return Extent(max(train, row.classes), test, row.classes, shape)
+    if data.name not in DATASETS and Path(data.name).is_dir():
+        return _extent_of_folder(config)
     dataset = load_data(config)
     return Extent(len(dataset.train), len(dataset.test), dataset.num_classes, tuple(dataset.image_shape))
+
+
+def _extent_of_folder(config: Config) -> Extent:
+    """Files counted; all images are taken to be as large as the first."""
+    from PIL import Image
+
+    data, root = config.data, Path(config.data.name)
+    files = [path for path in sorted(root.rglob("*.*")) if path.is_file() and not path.name.startswith(".")]
+    if not files:
+        raise ValueError(f"{root} has no image file")
+    classes = len({path.parent.name for path in files})
+    test = sum(path.relative_to(root).parts[0] == "test" for path in files) or len(files) // 5
+    train = len(files) - test - data.holdout * classes
+    with Image.open(files[0]) as first:
+        shape = (3, data.resolution, data.resolution) if data.resolution else (3, first.height, first.width)
+    return Extent(max(classes, min(train, (data.per_class or train) * classes)), test, classes, shape)
 
 
 def spelled_time(seconds: float) -> str:
