@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from wane.measures.history import History
 from wane.measures.transfer import average, forgetting, plasticity, retention
 from wane.softmax.signals import SIGNALS
@@ -14,11 +17,19 @@ def summarise(history: History, split: str = "test") -> dict[str, dict[str, floa
     found: dict[str, dict[str, float | None]] = {}
     for signal in SIGNALS:
         matrix = history.matrix(signal, split=split)
-        values = {
-            "average": average(matrix, signal=signal),
-            "forgetting": forgetting(matrix, "peak", signal=signal),
-            "retention": retention(matrix, signal=signal),
-            "plasticity": plasticity(matrix, signal=signal),
+        of = {
+            "average": lambda r, s=signal: average(r, signal=s),
+            "forgetting": lambda r, s=signal: forgetting(r, "peak", signal=s),
+            "retention": lambda r, s=signal: retention(r, signal=s),
+            "plasticity": lambda r, s=signal: plasticity(r, signal=s),
         }
-        found[signal] = {name: float(v) if v == v else None for name, v in values.items()}
+        found[signal] = {name: _value(function, matrix) for name, function in of.items()}
     return found
+
+
+def _value(function: Callable[[Any], float], matrix: Any) -> float | None:
+    try:
+        value = float(function(matrix))
+    except ValueError:  # a task whose signals are not defined
+        return None
+    return value if value == value else None

@@ -206,9 +206,7 @@ def signals_within(logits: Tensor, labels: Tensor, class_to_task: Tensor, valida
         chosen = block if list(block) == classes else classes
         scored = signals(logits.index_select(0, rows), labels[rows], classes=chosen, validate=validate)
         if found is None:
-            found = scored.map(
-                lambda s: s.new_full(labels.shape, torch.nan if s.is_floating_point() else 0)
-            )
+            found = scored.map(lambda s: s.new_full(labels.shape, torch.nan if s.is_floating_point() else 0))
         for whole, part in zip(found, scored, strict=True):
             whole[rows] = part
     if found is None:
