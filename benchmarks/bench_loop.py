@@ -13,6 +13,7 @@ import itertools
 import statistics
 import time
 from functools import partial
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -23,11 +24,14 @@ from wane.interventions.loss_weights import weight_statistics
 from wane.models import resnet18
 from wane.runs.config import build_config
 from wane.streams import from_arrays, make_stream
-from wane.training.batches import weighted_mean
+from wane.training.batches import make_scene
 from wane.training.evaluation import BATCH, record_split
-from wane.training.loop import make_scene, train_epoch
-from wane.training.progress import Progress
+from wane.training.events import Events
+from wane.training.loop import train_epoch
+from wane.training.losses import part_means
+from wane.training.session import Session
 from wane.training.state import Position, build_state, make_optimiser
+from wane.training.team import ALONE
 
 ROWS = 1280  # of a task: 10 to 40 steps an epoch
 
@@ -50,10 +54,11 @@ def prepared(width, batch, stream, **learner):
         for _ in range(2):
             state.memory.offer(stream.dataset.train.images[rows], stream.dataset.train.labels[rows], task=k, step=0,
                                generator=state.generators["keep"])  # fmt: skip
-    state.learner.begin_task(make_scene(state, config, stream, stream[1]))
+    session = Session(config, stream, state, ALONE, Path("unused"), Events())
+    state.learner.begin_task(make_scene(session, stream[1]))
     state.optimiser = make_optimiser(config, state.learner)
     state.position = Position(1, 0, 0)
-    return config, state
+    return session
 
 
 def bare_step(model, optimiser, images, labels):
@@ -71,7 +76,7 @@ def cpu(function):
 
 def intervention_cost(batch, run, stream):
     """CPU seconds a step that weights and trend add, each part timed by itself: far below the noise of a whole step."""
-    state = run[1]
+    state = run.state
     logits, labels = torch.randn(batch, 100), torch.randint(100, (batch,))
     scored, losses, weigh = signals(logits, labels), torch.rand(2 * batch), LossWeights("log_tlr")
     history = History(stream.class_to_task.numpy())
@@ -83,7 +88,7 @@ def intervention_cost(batch, run, stream):
     p = trend.probabilities(history)
     each = {
         "weights": lambda: weight_statistics(weigh(scored)),
-        "weighted mean": lambda: weighted_mean(losses, weigh(scored)),
+        "weighted mean": lambda: part_means(losses, weigh(scored), (slice(0, len(losses)),)),
         "draw": lambda: state.memory.draw(batch, generator=generator, class_probabilities=p),
         "uniform draw": lambda: state.memory.draw(batch, generator=generator),
     }
@@ -118,11 +123,10 @@ def measure(width, batch, rounds, stream):
     images, labels = torch.randn(max(2 * batch, BATCH["cpu"]), 3, 32, 32), torch.randint(100, (2 * batch,))
     last = images.contiguous(memory_format=torch.channels_last)
     plain = prepared(width, batch, stream)
-    config, state = plain
-    progress = Progress("bench", epochs_per_task=50, quiet=True)
+    state = plain.state
 
     def epoch():
-        replayed = train_epoch(state, config, stream, stream[1], 0, progress)
+        replayed = train_epoch(plain, stream[1], 0)
         state.history.record(replayed, step=state.position.step, task=1, split="replay")
 
     def bare_forward(n):
@@ -142,7 +146,7 @@ def measure(width, batch, rounds, stream):
             ratios[name].append(ours / seconds)
         nhwc.eval()
         ours, bare = against_bare(
-            lambda: record_split(state, config, stream, stream[1], "test"), state.learner.model, {"": bare_forward}
+            lambda: record_split(plain, stream[1], "test"), state.learner.model, {"": bare_forward}
         )
         ratios["evaluation"].append(ours / bare[""])
     cost = intervention_cost(batch, plain, stream) * len(torch.split(stream[1].train, batch))

@@ -110,6 +110,7 @@ def test_the_step_of_der_is_that_of_the_published_loss(tmp_path, logs, keeper):
         + 0.5 * F.mse_loss(logits[1], second.part(1).extras["logits"])
         + 1.0 * F.cross_entropy(logits[2], second.part(2).labels)
     )
+    model.zero_grad()
     loss.backward()
     for mine, theirs in zip(model.parameters(), keeper.learners[0].model.parameters(), strict=True):
         torch.testing.assert_close(mine - 0.2 * mine.grad, theirs, atol=1e-6, rtol=1e-5)

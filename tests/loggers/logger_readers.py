@@ -39,7 +39,13 @@ def points_of(folder):
 def final_of(folder):
     """The summary, under its names in the tools."""
     summary = json.loads((folder / "summary.json").read_text())
-    final = {f"summary/{s}/{name}": v for s, values in summary["metrics"].items() for name, v in values.items()}
+    final = {
+        f"summary/{setting}{signal}/{name}": value
+        for setting, key in (("", "metrics"), ("task_incremental/", "task_incremental"))
+        for signal, values in summary[key].items()
+        for name, value in values.items()
+        if value is not None
+    }
     return final | {"summary/steps": summary["steps"], "summary/seconds": summary["seconds"]}
 
 

@@ -251,15 +251,15 @@ def test_a_logger_that_fails_does_not_stop_a_run(tmp_path, monkeypatch):
         f"mlflow did not take run (ConnectionError: the server is gone): once the run is done, `wane log "
         f"{tmp_path / 'run'} --to mlflow` sends what is missing; the run goes on without it"
     ]
-    assert Gone.tries == 3  # epoch 1, epoch 2, and once more at the end
-    assert list(Gone.seen) == [4, "done"]
+    assert Gone.tries == 4  # the untrained model and epoch 1, epoch 2, and once more at the end
+    assert list(Gone.seen) == [0, 4, "done"]
     run(config, tmp_path / "alone", dataset=DATA)
     assert results(tmp_path / "run") == results(tmp_path / "alone")
     with pytest.raises(OSError, match="mlflow did not take run"):
         send_run(tmp_path / "run", "mlflow")
     Gone.well = True
     assert send_run(tmp_path / "run", "mlflow") == "nowhere"
-    assert list(Gone.seen) == [4, "done", 8, 12, 16, 20, 24, "summary", "figures"]
+    assert list(Gone.seen) == [0, 4, "done", 8, 12, 16, 20, 24, "summary", "figures"]
     assert Gone.seen["done"] is True
 
 

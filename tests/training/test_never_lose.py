@@ -304,9 +304,9 @@ def test_who_wakes_up_to_find_the_run_taken_over_writes_nothing(finished, stoppe
     """Suspended in the evaluation of the last epoch, which has samples and flow to write as well."""
     record_split, before = evaluation.record_split, {}
 
-    def suspended(state, *args, **options):
-        evaluated = record_split(state, *args, **options)
-        if state.position.step == 24:
+    def suspended(session, *args, **options):
+        evaluated = record_split(session, *args, **options)
+        if session.state.position.step == 24:
             for path in stopped.glob("lock.*"):
                 path.unlink()
             other = {"host": "elsewhere", "pid": 1}

@@ -33,8 +33,8 @@ class Logger(Protocol):
     """The run as a tool has it, open for writing.
 
     It is opened with the run folder, the settings by dotted name, and, to go on with a run that it has, the `id` that
-    it then gave and the last step of which all is known to have been sent. What it has beyond that step is sent again
-    and must not count twice.
+    it then gave and the last step of which all is known to have been sent, or -1. What it has beyond that step is sent
+    again and must not count twice.
     """
 
     id: str  # of the run, there

@@ -37,7 +37,7 @@ class Sent(NamedTuple):
     """What a logger is known to have of a run."""
 
     id: str = ""  # of the run, there
-    step: int = 0  # the history up to here
+    step: int = -1  # the history up to here; -1 for nothing, as the untrained model is at step 0
     done: bool = False  # the summary and the figures, too
 
 

@@ -30,7 +30,7 @@ class RunLogger:
         self.writer = EventFileWriter(str(folder))
         # TensorBoard drops what earlier files have from this step on: they may be ahead of what is known to be sent.
         self._write(step + 1, session_log=SessionLog(status=SessionLog.START))
-        if step == 0:
+        if step < 0:
             metrics = [hyper_parameters.Metric(tag) for tag in COMPARED]
             columns = [hyper_parameters.HParam(name) for name in settings]
             self._write(0, summary=hyper_parameters.hparams_config_pb(columns, metrics))

@@ -261,7 +261,7 @@ def _ids(raw: Any, rows: int) -> tuple[Hashable, ...]:
     return tuple(row_of)
 
 
-def _check_rows(labels: Tensor, **scores: Tensor) -> None:
+def _check_rows(labels: Tensor, **scores: Any) -> None:
     """Whether every row can be scored is for `signals` to say."""
     try:
         signals(labels=labels, compiled=False, **scores)

@@ -7,6 +7,8 @@ there and, being deterministic, ends the same.
 from __future__ import annotations
 
 import os
+import pickle
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +38,9 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     problems = []
     for path in candidates:
         try:
-            state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+            state = _read(path)
         except Exception as error:
-            problems.append(f"{path.name}: {_first_line(error)}")
+            problems.append(f"{path.name}: {_reason(error)}")
         else:
             if path.name == PREVIOUS:  # or the next save would put a damaged newest in the place of this good one
                 os.replace(path, folder / CHECKPOINT)
@@ -49,5 +51,20 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
     return None
 
 
-def _first_line(error: BaseException) -> str:
+def _read(path: Path) -> dict[str, Any]:
+    """What a checkpoint holds, once its checksums are right: torch itself looks at none of them."""
+    with zipfile.ZipFile(path) as archive:
+        damaged = archive.testzip()
+    if damaged is not None:
+        raise CheckpointError(f"{damaged} in it is damaged")
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict):
+        raise CheckpointError(f"it holds a {type(state).__name__}, not a run")
+    return state
+
+
+def _reason(error: BaseException) -> str:
+    """One line; not torch's, which advises to load what may execute code."""
+    if isinstance(error, pickle.UnpicklingError):
+        return "it holds more than tensors and plain values"
     return (str(error).splitlines() or [type(error).__name__])[0]
