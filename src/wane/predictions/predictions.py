@@ -261,10 +261,10 @@ def _ids(raw: Any, rows: int) -> tuple[Hashable, ...]:
     return tuple(row_of)
 
 
-def _check_rows(labels: Tensor, **scores: Any) -> None:
+def _check_rows(labels: Tensor, *, logits: Tensor | None = None, probabilities: Tensor | None = None) -> None:
     """Whether every row can be scored is for `signals` to say."""
     try:
-        signals(labels=labels, compiled=False, **scores)
+        signals(logits, labels, probabilities=probabilities, compiled=False)
     except ValueError as error:
         raise PredictionsError(f"cannot be scored, as {error}") from None
 
