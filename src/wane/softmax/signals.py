@@ -102,8 +102,8 @@ def signals(
     else:
         scored = score_logits(scores, labels, compiled, validate)
         if validate:
-            whole = scores if classes is None else None
-            check_logits(scored.loss, labels, count, ignored, lambda row: statistics_of_row(scores, labels, row), whole)
+            shown = scores if classes is None else None
+            check_logits(scored.loss, labels, count, ignored, lambda row: statistics_of_row(scores, labels, row), shown)
     return finished(scored, labels.shape, ignored)
 
 
