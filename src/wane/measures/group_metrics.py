@@ -124,8 +124,9 @@ class GroupMetrics(Metric):
         rows = torch.stack([scored[name].detach().reshape(-1)[kept] for name in self.signals], dim=1)
         if len(rows) != len(flat):
             raise ValueError(f"{len(flat)} {what} ids for {len(rows)} samples: give one for each")
-        wrong = (flat < 0) | (flat >= self.num_groups)
-        if bool(wrong.any()):
+        low, high = flat.aminmax() if len(flat) else (0, 0)
+        if low < 0 or high >= self.num_groups:
+            wrong = (flat < 0) | (flat >= self.num_groups)
             row = int(torch.arange(ids.numel())[kept][wrong.cpu()][0])
             raise ValueError(f"{what} {int(ids.reshape(-1)[row])} at row {row} is not a {what} from 0 to "
                              f"{self.num_groups - 1}: {hint}")  # fmt: skip
