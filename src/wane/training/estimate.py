@@ -46,8 +46,8 @@ class Estimate(NamedTuple):
 def estimate(config: Config, *, extent: Extent | None = None) -> Estimate:
     """Build the model of a run, time a few steps and evaluation batches on made-up data, and scale them up.
 
-    Within a factor of about 1.5 on a quiet machine; methods that do more than one pass a step take longer. The data set
-    is not fetched for this.
+    A rough number, and rather too low: augmentation, signals and a method's further passes are not timed, and on a busy
+    machine two demo runs took 1.3 to 2.1 times as long. The data set is not fetched for this.
 
     Args:
         config: the run.
@@ -172,8 +172,8 @@ def _seconds(call: Callable[[int], None], rows: int, device: torch.device) -> fl
     count = rows if once * rows / few < BUDGET else max(few, min(rows, int(few * BUDGET / once)))
     if count == few and once > BUDGET / 4:
         return once * rows / few
-    times = [_timed(call, count, device) for _ in range(3)]
-    return min(times) * rows / count
+    times = sorted(_timed(call, count, device) for _ in range(3))
+    return times[1] * rows / count  # the median: what else runs on the machine will slow the run, too
 
 
 def _timed(call: Callable[[int], None], rows: int, device: torch.device) -> float:
