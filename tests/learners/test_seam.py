@@ -220,7 +220,7 @@ def test_agem_never_steps_against_the_past(tmp_path, logs):
 
 
 def test_gem_passes_the_whole_memory_and_solves_its_problem(tmp_path, logs):
-    """The dual of GEM, by projected gradient descent on its one constraint: v >= gamma."""
+    """With two tasks there is one constraint, so the bounded dual has a closed form: v = max(gamma, -g.g_k / p)."""
     run(config_of("GEM"), tmp_path / "run", dataset=tiny_dataset())
     assert len(logs) == 12
     projected = 0
