@@ -147,7 +147,7 @@ BAD = {
     "missing key": (lambda d: ["score", "logits_only"], "has no labels (it has 'logits')"),
     "shapes differ": (lambda d: ["score", save(d / "p.npz", labels=LABELS[:3])], "labels of shape (3,) for 4 rows"),
     "label out of range": (lambda d: ["score", save(d / "p.npz", labels=LABELS + 1)], "label 3 in row 2"),
-    "nan": (lambda d: ["score", save(d / "p.npz", logits=bad(2, 1, np.nan))], "logit nan in row 2, class 1"),
+    "nan": (lambda d: ["score", save(d / "p.npz", logits=bad(2, 1, np.nan))], "the logit of class 1 in row 2 is nan"),
     "other samples": (
         lambda d: ["compare", save(d / "p.npz"), save(d / "q.npz", labels=LABELS[::-1])],
         "are not of the same samples, as row 0 has label 0 in one and 2 in the other",

@@ -253,15 +253,15 @@ BAD_FILES = {
         lambda d: csv(d, "logit_0,logit_1,label\n1,2,0\n1,2,\n"),
         "no value in row 1 of column 'label'",
     ),
-    "nan": (lambda d: npz(d, logits=bad(LOGITS, 2, 1, np.nan), y=LABELS), "a logit of row 2 is nan, that of class 1"),
-    "inf": (lambda d: npz(d, logits=bad(LOGITS, 3, 0, np.inf), y=LABELS), "a logit of row 3 is inf, that of class 0"),
+    "nan": (lambda d: npz(d, logits=bad(LOGITS, 2, 1, np.nan), y=LABELS), "the logit of class 1 in row 2 is nan"),
+    "inf": (lambda d: npz(d, logits=bad(LOGITS, 3, 0, np.inf), y=LABELS), "the logit of class 0 in row 3 is inf"),
     "masked label": (
         lambda d: npz(d, logits=bad(LOGITS, 1, 1, -np.inf), y=LABELS),
         "the label's own logit is -inf at row 1",
     ),
     "empty cell": (
         lambda d: csv(d, "logit_0,logit_1,label\n1,2,0\n1,,0\n"),
-        "a logit of row 1 is nan, that of class 1",
+        "the logit of class 1 in row 1 is nan",
     ),
     "text cell": (
         lambda d: csv(d, "logit_0,logit_1,label\n1,2,0\n1,x,0\n"),

@@ -330,11 +330,11 @@ Z, Y = random_case(4, 5, 1.0)
         (lambda: wane.signals(Z, Y[:3]), ValueError, r"labels have shape \(3,\).*\(4, 5\).*should have shape \(4,\)"),
         (lambda: wane.signals(Z, [0, 1, 5, 2]), ValueError, "label 5 at row 2 is not a class from 0 to 4"),
         (lambda: wane.signals(Z, [0, 1, -100, 2]), ValueError, "label -100 at row 2 .*ignore_index"),
-        (lambda: wane.signals(Z.log(), Y), ValueError, "a logit of row 0 is nan"),
+        (lambda: wane.signals(Z.log(), Y), ValueError, "the logit of class 0 in row 0 is nan"),
         (
             lambda: wane.signals(Z * torch.tensor([1, 1, 1, torch.inf, 1]).abs(), Y),
             ValueError,
-            "a logit of row .* is inf",
+            "the logit of class .* in row .* is inf",
         ),
         (
             lambda: wane.signals(torch.full((1, 3), -torch.inf), [0]),
@@ -371,7 +371,7 @@ Z, Y = random_case(4, 5, 1.0)
         (lambda: wane.linear_signals(Z, torch.zeros(7, 5), Y, torch.zeros(6)), ValueError, r"bias has shape \(6,\)"),
         (lambda: wane.linear_signals(Z, torch.zeros(7, 5), Y[:2]), ValueError, r"labels have shape \(2,\)"),
         (lambda: wane.linear_signals(Z, torch.zeros(1, 5), Y), ValueError, "at least 2 classes"),
-        (lambda: wane.linear_signals(Z / 0, torch.ones(7, 5), Y), ValueError, "a logit of row 0 is nan"),
+        (lambda: wane.linear_signals(Z / 0, torch.ones(7, 5), Y), ValueError, "a logit in row 0 is nan"),
         (lambda: wane.SIGNALS["logtlr"], ValueError, "unknown signal 'logtlr'; did you mean 'log_tlr'"),
         (lambda: wane.signal, AttributeError, "no attribute 'signal'; it has: .*signals"),
     ],

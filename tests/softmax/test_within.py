@@ -64,7 +64,7 @@ def test_broken_rows_and_errors():
     with pytest.raises(ValueError, match=r"labels should have shape \(200,\)"):
         wane.signals_within(z, y[:3], tasks)
     y[7], z[7, 2] = 1, torch.nan
-    with pytest.raises(ValueError, match="a logit of row 7 is nan"):
+    with pytest.raises(ValueError, match="a logit in row 7 is nan"):
         wane.signals_within(z, y, tasks)
     z[7, 2], z[7, 8] = 0.0, torch.nan  # of another task: it does not matter
     wane.signals_within(z, y, tasks)

@@ -101,8 +101,8 @@ def check_logits(
         if top == -math.inf or (math.isfinite(top) and gap == -math.inf):
             return (f"the label's own logit is -inf at row {row}: a masked class cannot be the true one, so "
                     "unmask it, or leave the row out")  # fmt: skip
-        where = "" if logits is None else f", that of class {int(logits.reshape(-1, classes)[row].argmax())}"
-        return f"a logit of row {row} is {top}{where}: logits should be finite, or -inf for masked classes"
+        which = "a logit" if logits is None else f"the logit of class {int(logits.reshape(-1, classes)[row].argmax())}"
+        return f"{which} in row {row} is {top}: logits should be finite, or -inf for masked classes"
 
     _raise_at(~loss.isfinite(), ignored, sentence)
 

@@ -18,6 +18,7 @@ from wane.measures.history import History
 from wane.runs.config import Config, differences
 from wane.runs.folder import RunFolder
 from wane.runs.identity import method_of
+from wane.runs.layout import HISTORY
 from wane.softmax.signals import SIGNALS
 
 __all__ = [
@@ -72,12 +73,12 @@ def observations(runs: Sequence[RunFolder]) -> pl.DataFrame:
 
 def has_history(run: RunFolder) -> bool:
     """Whether the run's history is there: it may be a copy without, or not have come to its first epoch."""
-    return (run.path / "history.parquet").exists()
+    return run.has(HISTORY)
 
 
 def recorded_signals(runs: Sequence[RunFolder]) -> tuple[str, ...]:
     """The registered signals that some of the runs recorded, in the order of the registry."""
-    held = {name for run in runs if has_history(run) for name in getattr(run.history, "signals", SIGNALS)}
+    held = {name for run in runs if has_history(run) for name in run.history.signals}
     return tuple(name for name in SIGNALS if name in held)
 
 

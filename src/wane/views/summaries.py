@@ -68,7 +68,7 @@ def accuracy_measures(run: RunFolder, definition: str = "peak") -> dict[str, flo
         if value is not None:
             found[column.name] = 100 * float(value)
     rows = run.summary.get("accuracy_matrix")
-    if rows and run.summary.get("metrics"):  # of a run without class-incremental metrics it is the other setting's
+    if rows and "class" in run.about.settings:  # else the matrix is that of the other setting
         matrix = np.array([[np.nan if x is None else x for x in row] for row in rows])
         values = average(matrix), forgetting(matrix, definition), retention(matrix), plasticity(matrix)
         names = ("accuracy", "forgetting", "retention", "plasticity")
