@@ -6,28 +6,21 @@ A sweep hands these on by reference, such as ``"wane.cli.listeners:tensorboard"`
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
-from wane.loggers import load_logger
+from wane.loggers import LOGGERS, load_logger
 from wane.loggers.follow import Follow
 
-__all__ = ["draw_figures", "follow", "mlflow", "references", "tensorboard", "wandb"]
+__all__ = ["draw_figures", "follow", "references"]
 
 
-def tensorboard(folder: Path) -> Follow:
-    """TensorBoard."""
-    return follow("tensorboard", folder)
-
-
-def wandb(folder: Path) -> Follow:
-    """Weights & Biases."""
-    return follow("wandb", folder)
-
-
-def mlflow(folder: Path) -> Follow:
-    """MLflow."""
-    return follow("mlflow", folder)
+def __getattr__(name: str) -> Callable[[Path], Follow]:
+    """Each logger by its name, as a function of the run folder: what a reference stands for."""
+    if name not in LOGGERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return partial(follow, name)
 
 
 def follow(name: str, folder: Path) -> Follow:
