@@ -19,9 +19,7 @@ class Signals(tuple[Tensor, ...]):
     A tuple of tensors in the order of `names`: the signals of `wane.SIGNALS`, then ``rank``. Each is also an attribute
     and an item, `s.cm` or `s["cm"]`.
 
-    Args:
-        values: the tensors in that order.
-        names: whose they are; default: all of `wane.SIGNALS` and ``rank``.
+    `Signals(values)` takes the tensors in that order; `Signals(values, names)` those of other signals.
 
     >>> import torch
     >>> from wane import signals
