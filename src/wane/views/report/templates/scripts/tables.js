@@ -58,5 +58,5 @@ function drawSummary() {
   const first = (title) => title[0].toUpperCase() + title.slice(1);
   $("#summary .what").textContent = (percents ? "Accuracy in percent" : byName.get(signal).title) +
     (setting === "task" ? ", task-incremental: each row among the classes of its own task" : "") +
-    "; a task's value is the mean over its samples. " + data.columns.map(({ title, description }) => `${first(title)}: ${description}.`).join(" ");
+    "; a task's value is the mean over its samples. " + data.columns.map(({ title, description }) => `${first(title)}: ${description}`).join(" ");
 }
