@@ -105,6 +105,9 @@ class Learner(nn.Module):
     def end_task(self, scene: Scene) -> None:
         """After the last epoch, in eval mode, before the task's last evaluation: importance, exemplars, means."""
 
+    def before_evaluation(self, scene: Scene) -> None:
+        """Before every evaluation, in eval mode: class means that follow the features, say."""
+
     def backward(self, parts: list[Tensor], penalty: Tensor | float, batch: Batch) -> None:
         """Leave a gradient in every parameter: by default that of the sum of all parts and the penalty.
 

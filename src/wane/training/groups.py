@@ -21,9 +21,10 @@ __all__ = ["count", "new_history", "new_metrics", "open_stream", "score_within"]
 def open_stream(config: Config, dataset: Dataset) -> Stream:
     """The stream of tasks that the config describes."""
     data = config.data
-    if config.record.flow and data.stream == "domains":
-        raise ConfigError("record.flow shows to which classes probability goes, which is no matter of domains: "
-                          "leave it out, or set data.stream to classes")  # fmt: skip
+    for name, wanted in (("flow", config.record.flow), ("recovery", config.record.recovery is not None)):
+        if wanted and data.stream == "domains":
+            raise ConfigError(f"record.{name} is about classes that are lost to others, but data.stream is domains: leave "
+                              f"record.{name} out, or set data.stream to classes")  # fmt: skip
     return make_stream(dataset, data.tasks, data.class_order, data.stream, seed=config.seed)
 
 

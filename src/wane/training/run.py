@@ -105,7 +105,7 @@ def load_data(config: Config) -> Dataset:
 
     data = config.data
     return load_dataset(data.name, root=data.root, per_class=data.per_class, resolution=data.resolution,
-                        holdout=data.holdout, seed=config.seed)  # fmt: skip
+                        holdout=data.holdout, seed=config.seed, domains=data.stream == "domains")  # fmt: skip
 
 
 def reduced(dataset: Dataset, config: Config) -> Dataset:
