@@ -62,14 +62,14 @@ def test_a_group_is_a_class_of_a_domain(tmp_path):
 def test_interventions_work_on_domains_and_a_run_resumes(tmp_path, settings):
     wanted = config(**settings)
     run(wanted, tmp_path / "whole", dataset=domain_dataset())
-    stop(wanted, tmp_path / "stopped", dataset=domain_dataset(), epoch=3)
+    stop(wanted, tmp_path / "stopped", dataset=domain_dataset(), epochs=3)
     run(wanted, tmp_path / "stopped", dataset=domain_dataset())
     assert results(tmp_path / "stopped") == results(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("record", [{"flow": True}, {"recovery": {"steps": 1}}])
 def test_what_is_about_classes_is_refused(tmp_path, record):
-    with pytest.raises(ValueError, match="data.stream is domains"):
+    with pytest.raises(ValueError, match=r"data\.stream is domains"):
         run(config(record=record), tmp_path / "run", dataset=domain_dataset())
 
 

@@ -23,8 +23,8 @@ def open_stream(config: Config, dataset: Dataset) -> Stream:
     data = config.data
     for name, wanted in (("flow", config.record.flow), ("recovery", config.record.recovery is not None)):
         if wanted and data.stream == "domains":
-            raise ConfigError(f"record.{name} is about classes that are lost to others, but data.stream is domains: leave "
-                              f"record.{name} out, or set data.stream to classes")  # fmt: skip
+            raise ConfigError(f"record.{name} is about lost classes, but data.stream is domains: leave record."
+                              f"{name} out, or set data.stream to classes")  # fmt: skip
     return make_stream(dataset, data.tasks, data.class_order, data.stream, seed=config.seed)
 
 
