@@ -109,7 +109,7 @@ def record(name: str, module: str, kind: str) -> list[list[float]]:
             method.observe(rows, labels, rows, epoch=0, **extra)
         if name == "si":
             method.end_task(data)
-        found.append(weights_of(method.net.inner).tolist())
+        found.append([float(f"{w:.7g}") for w in weights_of(method.net.inner).tolist()])
     return found
 
 
@@ -143,4 +143,5 @@ def main() -> None:
     print({name: (len(w), round(sum(w[-1]), 6)) for name, w in weights.items()})
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ OPTIONS = {
 def batch_of(step: Step, task: int, learner: object) -> Batch:
     """The rows of a step as the loop would put them together for this method."""
     p = problem()
-    draws = [step.first, step.second][: learner.draws] if task >= learner.first_replay else []
+    draws = [step.first, step.second][: learner.draws or learner.has_memory()] if task >= learner.first_replay else []
     if learner.replay == "whole" and draws:
         draws = [torch.arange(12 * task)]
     draws = [slots for slots in draws if len(slots)]
@@ -45,7 +46,7 @@ def batch_of(step: Step, task: int, learner: object) -> Batch:
     draw = torch.cat([torch.full_like(s, k) for k, s in enumerate([step.labels, *draws])])
     sizes = [len(step.rows), *map(len, draws)] if learner.means == "draw" else [len(step.rows), *[12] * task]
     edges = torch.tensor([0, *sizes]).cumsum(0).tolist()
-    parts = [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)] if learner.means != "one" and draws else ()
+    parts = [slice(a, b) for a, b in pairwise(edges)] if learner.means != "one" and draws else ()
     logits = torch.cat([torch.zeros(len(step.rows), CLASSES), *(p.logits[s] for s in draws)])
     return Batch(images, labels, tasks, draw, slots, len(step.rows), {"logits": logits}, parts=tuple(parts))
 

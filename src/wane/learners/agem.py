@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from wane.learners.batch import Batch
+from wane.learners.batch import Batch, Observed
 from wane.learners.gradients import gradient_of, set_gradient, trained
 from wane.learners.learner import Learner
 
@@ -15,12 +16,12 @@ __all__ = ["AGEM"]
 
 
 class AGEM(Learner):
-    """Where the gradients of new rows and draw point apart, the draw's direction is taken out of the new rows' gradient.
+    """Where the gradients of new rows and draw point apart, the draw's direction is taken out of the former.
 
     g - (g . r / r . r) r if g . r < 0, else g; r is the gradient of the draw's mean cross-entropy, which is itself not
-    followed. The draw is the lab's own (`memory.policy`, uniform by default) from the second task on. Mammoth's `agem`
-    stores a single batch of each task instead, whatever the memory's size; its `agem_r` replays images neither augmented
-    nor normalised.
+    followed. Stream and draw go through the network separately. The draw is the lab's own (`memory.policy`, uniform by
+    default) from the second task on. Mammoth's `agem` stores a single batch of each task instead, whatever the memory's
+    size; its `agem_r` replays images neither augmented nor normalised.
     """
 
     title = "A-GEM"
@@ -28,6 +29,11 @@ class AGEM(Learner):
     draws = 1
     means = "draw"
     first_replay = 1
+
+    def observe(self, batch: Batch) -> Observed:
+        """A forward pass for the new rows and one for the draw."""
+        logits = self.logits_by_part(batch)
+        return Observed(F.cross_entropy(logits, batch.labels, reduction="none"), logits)
 
     def backward(self, parts: Sequence[Tensor], penalty: Tensor | float, batch: Batch) -> None:
         """Both gradients, then the projection."""

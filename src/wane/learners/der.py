@@ -24,7 +24,7 @@ class Options:
 
 
 class DER(Learner):
-    """The mean cross-entropy of new rows, plus alpha times the mean squared distance of the draw's logits to the stored.
+    """Cross-entropy of new rows, plus alpha times the mean squared distance of the draw's logits to the stored ones.
 
     Stored are the logits of the very pass that trained on a row: in train mode, on the augmented image, over the whole
     head. Stream and draw go through the network separately. As in Mammoth; Avalanche's `DER` is another method (see

@@ -27,9 +27,9 @@ class Options:
 class DERpp(DER):
     """DER's loss, plus beta times the mean cross-entropy of a second, independent draw; three forward passes.
 
-    As in Mammoth, whose table of best arguments has alpha 0.1 for CIFAR-100 and whose configuration file 0.3. Avalanche's
-    `DER` is like this, but with one draw for both terms, logits stored at the end of a task in eval mode, and a
-    class-balanced memory.
+    As in Mammoth, whose table of best arguments has alpha 0.1 for CIFAR-100 and whose configuration file 0.3.
+    Avalanche's `DER` is like this, but with one draw for both terms, logits stored at the end of a task in eval mode,
+    and a class-balanced memory.
     """
 
     title = "DER++"

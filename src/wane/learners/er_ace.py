@@ -1,4 +1,4 @@
-"""ER-ACE (Caccia et al., 2022): new rows compete with each other's classes only, so they do not push down the old ones."""
+"""ER-ACE (Caccia et al., 2022): new rows compete among their own classes only, and so do not push down the old ones."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class ERACE(Learner):
     """The mean cross-entropy of new rows, over the classes among them, plus that of the draw, over all classes.
 
     With one softmax over all classes the new rows, whose labels are never old classes, would teach the network to give
-    these no probability. From the second task on. Stream and draw go through the network separately, and the draw starts
-    with the second task, as in Mammoth. Not taken over: Mammoth's cosine head of scale 10; Avalanche's mean of the two
-    terms, which halves the learning rate, and its memory that is filled at the ends of tasks.
+    these no probability. Restriction and draw start with the second task, and stream and draw go through the network
+    separately, as in Mammoth. Not taken over: Mammoth's cosine head of scale 10; Avalanche's mean of the two terms,
+    which halves the learning rate, and its memory that is filled at the ends of tasks.
     """
 
     title = "ER-ACE"
@@ -52,10 +52,8 @@ class ERACE(Learner):
         logits = self.logits_by_part(batch)
         competing = logits
         if not self.first:
-            allowed = (
-                ~self.seen.to(logits.device) if self.options.unseen else torch.zeros_like(logits[0], dtype=torch.bool)
-            )
-            allowed = allowed.index_fill(0, batch.labels[: batch.new], True)
+            unseen = ~self.seen.to(logits.device)
+            allowed = (unseen & self.options.unseen).index_fill(0, batch.labels[: batch.new], True)
             barred = (batch.draw == 0)[:, None] & ~allowed
             competing = logits.masked_fill(barred, -torch.inf)
         return Observed(F.cross_entropy(competing, batch.labels, reduction="none"), logits)

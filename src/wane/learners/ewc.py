@@ -1,4 +1,4 @@
-"""EWC (Kirkpatrick et al., 2017): parameters that mattered to an earlier task are held near where that task left them."""
+"""EWC (Kirkpatrick et al., 2017): parameters that mattered to an earlier task are held near where it left them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Options:
 class EWC(Learner):
     """Cross-entropy, plus lambda / 2 times the sum over earlier tasks of F (theta - theta*)^2.
 
-    F is the empirical Fisher information of the task's own training rows, each row's gradient squared, not augmented, in
-    eval mode. Codes differ here: Mammoth has no 1/2, weighs each row by p(label), and passes single images in train mode;
-    Avalanche has no 1/2 and squares the mean gradient of a batch, which is about 1 / batch of this. There is a term for
-    every task, so state and cost grow with the number of tasks; `online_ewc` has one.
+    F is the empirical Fisher information of the task's own training rows: each row's gradient squared, not augmented,
+    in eval mode. Codes differ here: Mammoth has no 1/2, weighs each row by p(label), and passes single images in train
+    mode; Avalanche has no 1/2 and squares the mean gradient of a batch, which is about 1 / batch of this. There is a
+    term for every task, so state and cost grow with the number of tasks; `online_ewc` has one.
     """
 
     title = "EWC"
@@ -64,4 +64,5 @@ class EWC(Learner):
             (getattr(self, f"fisher_{k}") * (now - getattr(self, f"anchor_{k}")).square()).sum()
             for k in range(self.past)
         ]
-        return self.options.strength / 2 * torch.stack(terms).sum()
+        penalty: Tensor = self.options.strength / 2 * torch.stack(terms).sum()
+        return penalty

@@ -43,7 +43,7 @@ def empirical_fisher(model: nn.Module, batches: Iterator[Batch], *, chunk: int =
     was_training = model.training
     model.eval()
     for batch in batches:
-        for images, labels in zip(batch.images.split(chunk), batch.labels.split(chunk), strict=True):
+        for images, labels in zip(*(torch.split(x, chunk) for x in (batch.images, batch.labels)), strict=True):
             for name, gradient in each(weights, images, labels).items():
                 total[name] += gradient.square().sum(0)
             rows += len(labels)

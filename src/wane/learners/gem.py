@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wane.learners.batch import Batch
+from wane.learners.batch import Batch, Observed, Scene
 from wane.learners.gradients import gradient_of, set_gradient, trained
 from wane.learners.learner import Learner
 
@@ -32,10 +33,11 @@ class Options:
 class GEM(Learner):
     """The gradient of the new rows, moved as little as it takes to agree with that of every earlier task's memory.
 
-    Every step passes the whole memory through the network, augmented anew. Where an earlier task's gradient and that of
-    the new rows point apart, the step is g + G^T v, where v >= gamma solves the dual programme. gamma bounds v, as in the
-    authors' code, Mammoth and Avalanche; the paper's words, gamma added to the solution, are another thing. The memory is
-    the lab's; all classes compete, as in Mammoth (the authors' code masks the logits to the task).
+    Every step passes the whole memory through the network, augmented anew, each task on its own. Where the gradients of
+    an earlier task and of the new rows point apart, the step is g + G^T v, where v >= gamma solves the dual programme.
+    gamma bounds v, as in the authors' code, Mammoth and Avalanche; the paper's words, gamma added to the solution, are
+    another thing. The memory is the lab's, filled in every step; rows of the current task are in it, and are no
+    constraint. All classes compete, as in Mammoth (the authors' code masks the logits to the task).
     """
 
     title = "GEM"
@@ -47,10 +49,24 @@ class GEM(Learner):
     first_replay = 1
     policy = "class_balanced"
 
+    def begin_task(self, scene: Scene) -> None:
+        """Which task is no constraint."""
+        self.task = scene.task.index
+
+    def observe(self, batch: Batch) -> Observed:
+        """A forward pass for the new rows and one for each task in the memory."""
+        logits = self.logits_by_part(batch)
+        return Observed(F.cross_entropy(logits, batch.labels, reduction="none"), logits)
+
     def backward(self, parts: Sequence[Tensor], penalty: Tensor | float, batch: Batch) -> None:
-        """The gradient of each part, then the projection."""
+        """The gradient of the new rows and of each earlier task, then the projection."""
         parameters = trained(self.model)
-        new, *tasks = parts
+        new = parts[0]
+        tasks = [
+            part
+            for part, rows in zip(parts[1:], batch.parts[1:], strict=True)
+            if int(batch.tasks[rows.start]) < self.task
+        ]
         gradient = gradient_of(new + penalty, parameters, keep=bool(tasks))
         if tasks:
             last = len(tasks) - 1

@@ -1,4 +1,4 @@
-"""HAT (Serrà et al., 2018): each task learns which units it uses, and what earlier tasks use is not changed any more."""
+"""HAT (Serrà et al., 2018): each task learns which units it uses; what earlier tasks use is not changed any more."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from wane.learners.batch import Batch, Observed, Scene
 from wane.learners.learner import Learner
-from wane.models.blocks import Block, blocks_of, over_units
+from wane.models.blocks import Block, blocks_of, head_of, over_units
 
 __all__ = ["HAT"]
 
@@ -33,12 +33,14 @@ class Options:
 
 
 class HAT(Learner):
-    """Gates sigmoid(s e) on every unit, one embedding e for each task, s rising from 1 / s_max to s_max within an epoch.
+    """Gates sigmoid(s e) on every unit, an embedding e for each task; s rises from 1 / s_max to s_max in every epoch.
 
-    Cross-entropy over the task's own classes, plus c times the share of still free units that the task takes. The gradient
-    of a weight is multiplied by 1 - min(a_out, a_in), where a are the gates of all earlier tasks together: where both are 1
-    the weight never moves, to the bit. That needs SGD without momentum and weight decay; batch norm, if the network has
-    any, is each task's own. The rising s takes the share of the epoch's rows before the batch, as the authors' code does.
+    Cross-entropy over the task's own classes, plus c times the share of still free units that the task takes. The
+    gradient of a weight is multiplied by 1 - min(a_out, a_in), where a are the gates of all earlier tasks together:
+    where both are 1 the weight never moves, to the bit. That needs `learner.weight_decay` 0; momentum does no harm, as
+    every task has an optimiser of its own. Batch norm, if the network has any, is each task's own. The rising s takes
+    the share of the epoch's steps before this one, as the authors' code does with rows. Their plateau schedule of the
+    learning rate, and the return to the best validation weights, are not part of it.
     """
 
     title = "HAT"
@@ -120,7 +122,7 @@ class HAT(Learner):
         """Each row through the hard gates of its own task."""
         assert tasks is not None
         logits = images.new_empty(len(images), self.num_classes)
-        for task in tasks.unique().tolist():
+        for task in torch.unique(tasks).tolist():
             rows = (tasks == task).nonzero()[:, 0]
             logits[rows] = self._pass(images[rows], task, self.options.s_max)[0]
         return logits
@@ -131,8 +133,7 @@ class HAT(Learner):
         for block, gate, norm in zip(self.blocks, gates, norms, strict=True):
             x = block.after(norm(block.between(block.weighted(block.before(x)))))
             x = x * over_units(gate, x)
-        logits: Tensor = self.model.head(x)  # type: ignore[operator, union-attr]
-        return logits, gates
+        return head_of(self.model)(x), gates
 
     def _embeddings(self, task: int) -> list[nn.Parameter]:
         return list(self.embeddings)[task * len(self.blocks) : (task + 1) * len(self.blocks)]

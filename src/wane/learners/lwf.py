@@ -53,8 +53,9 @@ class LwF(Teacher):
     """Cross-entropy over the classes seen so far, plus alpha times that of the softened old network on the old classes.
 
     The teacher sees the same augmented batch, in eval mode, and its softmax is over the past classes, at temperature 2,
-    without the factor T^2. Mammoth computes the teacher's logits once, on images that were not normalised, and first trains
-    the new classes' head for a whole task; Avalanche's teacher stays in train mode, so that its batch norm drifts.
+    without the factor T^2. Mammoth computes the teacher's logits once, on images that were not normalised, and first
+    trains the new classes' head for as many epochs as the task has; Avalanche's teacher stays in train mode, so that
+    its batch norm drifts.
     """
 
     title = "LwF"

@@ -1,4 +1,4 @@
-"""LwF.MC (Rebuffi et al., 2017): iCaRL's loss without exemplars: one sigmoid a class, the old ones taught by the old network."""
+"""LwF.MC (Rebuffi et al., 2017): iCaRL's loss without exemplars, where the old network teaches the old classes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Options:
 
 
 class LwFMC(Teacher):
-    """The mean binary cross-entropy over the classes seen so far; targets of past classes are the old network's sigmoids.
+    """Binary cross-entropy over the classes seen so far; targets of past classes are the old network's sigmoids.
 
     Answers by the largest output, unlike `icarl`, which keeps exemplars and answers by the nearest mean.
     """

@@ -36,6 +36,9 @@ class OnlineEWC(EWC):
     source = "Schwarz et al., Progress & Compress, ICML 2018"
     Options: ClassVar[type[Any]] = Options
 
+    fisher: Tensor
+    anchor: Tensor
+
     def begin_task(self, scene: Scene) -> None:
         """Room for the importance, once."""
         if scene.task.index == 0:
@@ -55,4 +58,5 @@ class OnlineEWC(EWC):
         if self.past == 0:
             return 0.0
         now = torch.cat([p.reshape(-1) for p in trained(self.model)])
-        return self.options.strength / 2 * (self.fisher * (now - self.anchor).square()).sum()
+        penalty: Tensor = self.options.strength / 2 * (self.fisher * (now - self.anchor).square()).sum()
+        return penalty

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Self
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from wane.learners.batch import Batch, Observed, Scene
 from wane.learners.learner import Learner
-from wane.models.blocks import Block, blocks_of
+from wane.models.blocks import Block, blocks_of, head_of
 
 __all__ = ["PNN"]
 
@@ -18,18 +19,17 @@ __all__ = ["PNN"]
 class Adapter(nn.Module):
     """U relu(V (alpha h)): what the columns before have at one depth, made an input of the new column's next layer."""
 
-    def __init__(self, units: int, columns: int, layer: nn.Linear | nn.Conv2d) -> None:
+    def __init__(self, columns: int, layer: nn.Linear | nn.Conv2d) -> None:
         super().__init__()
         inputs = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
         self.alpha = nn.Parameter(torch.ones(columns))
         if isinstance(layer, nn.Linear):
             self.reduce: nn.Module = nn.Linear(columns * inputs, inputs)
-            self.expand: nn.Module = nn.Linear(inputs, layer.out_features, bias=False)
         else:
             self.reduce = nn.Conv2d(columns * inputs, inputs, 1)
-            self.expand = nn.Conv2d(
-                inputs, layer.out_channels, layer.kernel_size, layer.stride, layer.padding, bias=False
-            )
+        self.expand = copy.deepcopy(layer)  # the same shape and stride, without a bias
+        self.expand.bias = None
+        self.expand.reset_parameters()
 
     def forward(self, below: list[Tensor]) -> Tensor:
         """`below`: the outputs of the columns before, at the depth of the layer's input."""
@@ -45,14 +45,15 @@ class Column(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(block.weighted for block in blocks)
         self.norms = nn.ModuleList(nn.Identity() if block.norm is None else block.norm for block in blocks)
-        self.around = blocks
+        self.blocks = blocks
+        self.around = nn.ModuleList(part for b in blocks for part in (b.before, b.between, b.after))  # dropout, say
         self.head = head
-        self.adapters = nn.ModuleList(Adapter(b.units, before, b.weighted) for b in blocks[1:] if before)
+        self.adapters = nn.ModuleList(Adapter(before, b.weighted) for b in blocks[1:] if before)
 
     def forward(self, x: Tensor, before: list[list[Tensor]]) -> list[Tensor]:
         """The output of every block; `before` has those of each earlier column."""
         outputs: list[Tensor] = []
-        for depth, (block, layer, norm) in enumerate(zip(self.around, self.layers, self.norms, strict=True)):
+        for depth, (block, layer, norm) in enumerate(zip(self.blocks, self.layers, self.norms, strict=True)):
             x = block.before(x)
             below = layer(x)
             if before and depth:
@@ -65,9 +66,10 @@ class Column(nn.Module):
 class PNN(Learner):
     """Each task has a column of its own, which also sees what the columns of earlier tasks see; those are frozen.
 
-    h_i = f(W_i h_{i-1} + U relu(V alpha h_{i-1} of all earlier columns)). Earlier columns, batch norm included, do not change
-    at all, so neither do their answers. The network grows with the square of the number of tasks. Mammoth copies old columns
-    without their lateral connections, and passes their input through the new column's batch norm: not so here.
+    h_i = f(W_i h_{i-1} + U relu(V alpha h_{i-1} of all earlier columns)). Earlier columns, batch norm included, do not
+    change at all, so neither do their answers. The adapters grow with the square of the number of tasks. Mammoth copies
+    old columns without their lateral connections, and passes their input through the new column's batch norm: not so
+    here.
     """
 
     title = "Progressive networks"
@@ -84,7 +86,7 @@ class PNN(Learner):
         """A new column; the first one is the network itself."""
         self.columns.requires_grad_(False)
         self.classes = list(scene.task.classes)
-        head: nn.Linear = self.model.head  # type: ignore[assignment, union-attr]
+        head = head_of(self.model)
         if scene.task.index == 0:
             self.columns.append(Column(self.blocks, head, 0))
         else:
@@ -110,7 +112,7 @@ class PNN(Learner):
         """Each row through the column of its own task."""
         assert tasks is not None
         logits = images.new_empty(len(images), self.num_classes)
-        for task in tasks.unique().tolist():
+        for task in torch.unique(tasks).tolist():
             rows = (tasks == task).nonzero()[:, 0]
             logits[rows] = self._pass(images[rows], task)
         return logits
@@ -119,5 +121,5 @@ class PNN(Learner):
         before: list[list[Tensor]] = []
         for column in list(self.columns)[: task + 1]:
             before.append(column(images, before))
-        logits: Tensor = self.columns[task].head(before[-1][-1])  # type: ignore[operator, union-attr]
+        logits: Tensor = head_of(self.columns[task])(before[-1][-1])
         return logits

@@ -24,8 +24,9 @@ __all__ = ["LEARNERS", "find_learner"]
 LEARNERS: Registry[type[Learner]] = Registry(
     "learner",
     {
-        "finetune": Finetune, "joint": Joint, "er": ER, "er_ace": ERACE, "der": DER, "derpp": DERpp, "gem": GEM, "agem": AGEM,
-        "icarl": ICaRL, "ewc": EWC, "online_ewc": OnlineEWC, "si": SI, "lwf": LwF, "lwf_mc": LwFMC, "hat": HAT, "pnn": PNN,
+        "finetune": Finetune, "joint": Joint, "er": ER, "er_ace": ERACE, "der": DER, "derpp": DERpp, "gem": GEM,
+        "agem": AGEM, "icarl": ICaRL, "ewc": EWC, "online_ewc": OnlineEWC, "si": SI, "lwf": LwF, "lwf_mc": LwFMC,
+        "hat": HAT, "pnn": PNN,
     },
     group="wane.learners",
 )  # fmt: skip

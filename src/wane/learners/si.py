@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch import Tensor
 
 from wane.learners.batch import Batch, Scene
 from wane.learners.gradients import trained, vector_of
@@ -29,14 +30,19 @@ class Options:
 class SI(Learner):
     """Cross-entropy, plus c times the sum of Omega (theta - theta*)^2.
 
-    Each step adds -g (theta_after - theta_before) to omega, where g is the gradient of the loss alone; at the end of a task
-    Omega grows by omega / ((theta - theta_start)^2 + xi). The penalty's gradient is added in closed form after g was taken.
-    Omega may be negative, as in Mammoth. Avalanche's g includes the penalty's gradient, and its Omega has a ceiling.
+    Each step adds -g (theta_after - theta_before) to omega, where g is the gradient of the loss alone; at the end of a
+    task Omega grows by omega / ((theta - theta_start)^2 + xi). The penalty's gradient is added in closed form after g
+    was taken. Omega may be negative, as in Mammoth. Avalanche's g includes the penalty's gradient, and its Omega has a
+    ceiling.
     """
 
     title = "SI"
     source = "Zenke et al., Continual Learning Through Synaptic Intelligence, ICML 2017"
     Options: ClassVar[type[Any]] = Options
+
+    importance: Tensor
+    path: Tensor
+    anchor: Tensor
 
     def begin_task(self, scene: Scene) -> None:
         """Room for the importances, once; where the task starts."""

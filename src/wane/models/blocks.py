@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from wane.models.classifier import Classifier
 
-__all__ = ["Block", "blocks_of", "over_units"]
+__all__ = ["Block", "blocks_of", "features_of", "head_of", "over_units"]
 
 WEIGHTED = (nn.Linear, nn.Conv2d)
 PLAIN = (
@@ -68,14 +68,15 @@ def blocks_of(model: nn.Module) -> list[Block]:
     for layer in [model] if body is None else body:
         if body is None or not isinstance(layer, (*WEIGHTED, *PLAIN, nn.BatchNorm2d, nn.BatchNorm1d)):
             raise ValueError(
-                f"this method takes networks apart layer by layer, and knows no {type(layer).__name__}: use the mlp or the "
-                "cnn, or a wane.models.Classifier whose body is an nn.Sequential of linear layers, convolutions, batch norm, "
-                "ReLU and pooling"
+                f"this method takes networks apart layer by layer, and knows no {type(layer).__name__}: use the mlp or "
+                "the cnn, or a wane.models.Classifier whose body is an nn.Sequential of linear layers, convolutions, "
+                "batch norm, ReLU and pooling"
             )
     assert body is not None
-    at = [i for i, layer in enumerate(body) if isinstance(layer, WEIGHTED)]
+    found = [(i, layer) for i, layer in enumerate(body) if isinstance(layer, WEIGHTED)]
+    at = [i for i, _ in found]
     blocks = []
-    for number, i in enumerate(at):
+    for number, (i, weighted) in enumerate(found):
         start = 0 if number == 0 else i
         rest = body[i + 1 : at[number + 1] if number + 1 < len(at) else len(body)]
         norms = [k for k, layer in enumerate(rest) if isinstance(layer, (nn.BatchNorm2d, nn.BatchNorm1d))]
@@ -83,13 +84,36 @@ def blocks_of(model: nn.Module) -> list[Block]:
         blocks.append(
             Block(
                 nn.Sequential(*body[start:i]),
-                body[i],
+                weighted,
                 nn.Sequential(*rest[:cut]),
                 rest[cut] if norms else None,
                 nn.Sequential(*rest[cut + bool(norms) :]),
             )
         )
     return blocks
+
+
+def head_of(model: nn.Module) -> nn.Linear:
+    """The linear layer that makes logits of features; a network that has none is one clear error.
+
+    >>> head_of(nn.Flatten())
+    Traceback (most recent call last):
+    ...
+    ValueError: this method needs a network with a linear layer `head` and a method `features`, as in ...
+    """
+    head = getattr(model, "head", None)
+    if not isinstance(head, nn.Linear):
+        raise ValueError(
+            "this method needs a network with a linear layer `head` and a method `features`, as in "
+            f"wane.models.Classifier; {type(model).__name__} has no such head"
+        )
+    return head
+
+
+def features_of(model: nn.Module, images: Tensor) -> Tensor:
+    """The input of a network's head."""
+    features: Tensor = model.features(images)  # type: ignore[operator]
+    return features
 
 
 def over_units(values: Tensor, like: Tensor) -> Tensor:
