@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wane.learners.batch import Batch, Observed, Scene
+from wane.learners.batch import Batch, Observed, Scene, check_new_classes
 from wane.learners.gradients import trained
 from wane.learners.lwf import Teacher
 from wane.learners.lwf_mc import taught_targets
@@ -52,6 +52,7 @@ class ICaRL(Teacher):
 
     def begin_task(self, scene: Scene) -> None:
         """The old network, and room for the means."""
+        check_new_classes(self.title, scene, self.seen)
         super().begin_task(scene)
         if scene.task.index == 0:
             width = head_of(self.model).in_features
@@ -97,5 +98,7 @@ class ICaRL(Teacher):
 
     @torch.no_grad()
     def _add(self, sums: Tensor, images: Tensor, labels: Tensor) -> None:
-        both = self._features(images) + self._features(images.flip(-1))
-        sums.index_add_(0, labels, both.to(sums))
+        features = self._features(images)
+        if images.ndim == 4:  # the row of a table has no mirror image
+            features = features + self._features(images.flip(-1))
+        sums.index_add_(0, labels, features.to(sums))

@@ -35,7 +35,7 @@ class Learner(nn.Module):
         source: the paper that it comes from.
         draws: independent draws from the memory in each step; 0 for none.
         replay: what a draw holds: ``"draw"`` rows chosen anew, as many as the config says, or the ``"whole"`` memory
-            (GEM).
+            (GEM); where the config draws by class or by trend, as many rows as the memory holds.
         first_replay: index of the first task in which rows are replayed.
         rows: an epoch goes over the rows of the current ``"task"``, of all ``"seen"`` tasks, or of
             ``"task_and_memory"`` as one data set (iCaRL): each row once, in random order; rows of the memory count as

@@ -33,11 +33,12 @@ class Teacher(Learner):
         super().__init__(model, num_classes, options)
         self.teacher: nn.Module | None
         self.register_module("teacher", None)
+        self.past: tuple[int, ...] = ()  # the classes of earlier tasks
+        self.seen: tuple[int, ...] = ()  # and of this one
 
     def begin_task(self, scene: Scene) -> None:
         """The network before this task; in the first there is none."""
-        self.past = scene.seen[: len(scene.seen) - len(scene.task.classes)]
-        self.seen = scene.seen
+        self.past, self.seen = self.seen, scene.seen
         if scene.task.index > 0:
             self.teacher = copy.deepcopy(self.model).requires_grad_(False).eval()
 
