@@ -256,7 +256,7 @@ def test_icarl_answers_by_the_nearest_mean_of_exemplars_and_their_mirror_images(
 def test_a_network_that_cannot_be_taken_apart_is_one_sentence(name, tmp_path):
     config = tiny_config(model={"name": "resnet18", "width": 4, "hidden": None}, learner={"name": name})
     with pytest.raises(
-        ValueError, match="takes networks apart layer by layer, and knows no .*: use the mlp or the cnn"
+        ValueError, match=r"takes networks apart layer by layer, and knows no .*: use the mlp or the cnn"
     ):
         run(config, tmp_path / "run", dataset=tiny_dataset())
 

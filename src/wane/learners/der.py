@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Observed
@@ -19,8 +20,8 @@ __all__ = ["DER"]
 class Options:
     """What can be set."""
 
-    alpha: float = 0.3
-    """Weight of the distance to the stored logits: a mean over the classes, so the paper's sum is alpha / classes."""
+    alpha: NonNegativeFloat = 0.3
+    """Weight of the distance to the stored logits: a mean over the classes, where the paper has a sum."""
 
 
 class DER(Learner):

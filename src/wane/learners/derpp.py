@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import NonNegativeFloat
 
 from wane.learners.batch import Batch, Observed
 from wane.learners.der import DER
@@ -18,9 +19,9 @@ __all__ = ["DERpp"]
 class Options:
     """What can be set."""
 
-    alpha: float = 0.3
+    alpha: NonNegativeFloat = 0.3
     """Weight of the first draw's distance to its stored logits, a mean over the classes."""
-    beta: float = 0.5
+    beta: NonNegativeFloat = 0.5
     """Weight of the second draw's cross-entropy."""
 
 

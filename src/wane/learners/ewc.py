@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Observed, Scene
@@ -21,8 +22,8 @@ __all__ = ["EWC"]
 class Options:
     """What can be set."""
 
-    strength: float = 100.0
-    """Lambda. It does not transfer between codes: see the class."""
+    strength: NonNegativeFloat = 100.0
+    """Weight of the penalty (lambda). A value from another code does not transfer: Fisher and factor 1/2 differ."""
 
 
 class EWC(Learner):

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Observed, Scene
@@ -26,7 +27,7 @@ RIDGE = 1e-3
 class Options:
     """What can be set."""
 
-    gamma: float = 0.5
+    gamma: NonNegativeFloat = 0.5
     """Least multiplier of every earlier task's gradient once any is violated: biases the step towards old tasks."""
 
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
 from wane.learners.batch import Batch, Observed, Scene, check_new_classes
@@ -24,11 +25,11 @@ MOST_COSH, MOST_EMBEDDING = 50.0, 6.0
 class Options:
     """What can be set."""
 
-    s_max: float = 400.0
+    s_max: PositiveFloat = 400.0
     """Steepness of the gates at the end of an epoch, and at test time."""
-    c: float = 0.75
+    c: NonNegativeFloat = 0.75
     """Weight of the units that a task takes beyond those of earlier tasks."""
-    clip: float = 10_000.0
+    clip: PositiveFloat = 10_000.0
     """Largest norm of the gradient."""
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Observed, Scene, check_new_classes
@@ -25,7 +26,7 @@ FARTHEST = 4.0
 class Options:
     """What can be set."""
 
-    weight_decay: float = 1e-5
+    weight_decay: NonNegativeFloat = 1e-5
     """Weight of the sum of all squared parameters in the loss."""
 
 

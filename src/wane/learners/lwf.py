@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import nn
 
 from wane.learners.batch import Batch, Observed, Scene
@@ -20,9 +21,9 @@ __all__ = ["LwF", "Teacher"]
 class Options:
     """What can be set."""
 
-    alpha: float = 1.0
+    alpha: NonNegativeFloat = 1.0
     """Weight of the distillation."""
-    temperature: float = 2.0
+    temperature: PositiveFloat = 2.0
     """By which both softmaxes are softened."""
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from wane.learners.batch import Scene
@@ -20,9 +21,9 @@ __all__ = ["OnlineEWC"]
 class Options:
     """What can be set."""
 
-    strength: float = 100.0
-    """Lambda."""
-    gamma: float = 1.0
+    strength: NonNegativeFloat = 100.0
+    """Weight of the penalty (lambda)."""
+    gamma: NonNegativeFloat = 1.0
     """How much of the earlier importance is kept when a task is added."""
 
 

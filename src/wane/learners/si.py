@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Scene
@@ -19,12 +20,12 @@ __all__ = ["SI"]
 class Options:
     """What can be set."""
 
-    c: float = 0.5
+    c: NonNegativeFloat = 0.5
     """Weight of the penalty."""
-    xi: float = 1.0
+    xi: PositiveFloat = 1.0
     """Keeps the importance of a parameter that hardly moved finite."""
-    clip: float | None = 1.0
-    """Largest absolute value of a gradient's entry at the step, as in Mammoth; none is the paper's letter."""
+    clip: NonNegativeFloat = 1.0
+    """Largest absolute value of a gradient's entry at the step, as in Mammoth; 0 for no limit, as in the paper."""
 
 
 class SI(Learner):
@@ -63,7 +64,7 @@ class SI(Learner):
             own = pull[start : start + p.numel()].view_as(p)
             p.grad = own.clone() if p.grad is None else p.grad + own
             start += p.numel()
-        if self.options.clip is not None:
+        if self.options.clip > 0:
             torch.nn.utils.clip_grad_value_(parameters, self.options.clip)
 
     def after_step(self, batch: Batch) -> None:
