@@ -10,7 +10,7 @@ from torch import Tensor
 from wane.memory import Memory
 from wane.streams import Task
 
-__all__ = ["Batch", "Observed", "Scene"]
+__all__ = ["Batch", "Observed", "Scene", "check_new_classes"]
 
 
 @dataclass(frozen=True)
@@ -113,3 +113,12 @@ class Scene:
     memory: Memory | None
     batches: Callable[[], Iterator[tuple[Batch, Tensor]]]
     remembered: Callable[[], Iterator[Batch]]
+
+
+def check_new_classes(title: str, scene: Scene, past: tuple[int, ...]) -> None:
+    """An error for a method that cannot learn domains, where the classes of a task are those of the one before."""
+    if not set(past).isdisjoint(scene.task.classes):
+        raise ValueError(
+            f"{title} needs new classes in every task, and {scene.task.name} has some that were there before: use a "
+            "stream of classes, or another method"
+        )

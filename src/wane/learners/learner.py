@@ -35,7 +35,7 @@ class Learner(nn.Module):
         source: the paper that it comes from.
         draws: independent draws from the memory in each step; 0 for none.
         replay: what a draw holds: ``"draw"`` rows chosen anew, as many as the config says, or the ``"whole"`` memory
-            (GEM).
+            (GEM); where the config draws by class or by trend, as many rows as the memory holds.
         first_replay: index of the first task in which rows are replayed.
         rows: an epoch goes over the rows of the current ``"task"``, of all ``"seen"`` tasks, or of
             ``"task_and_memory"`` as one data set (iCaRL): each row once, in random order; rows of the memory count as
@@ -104,6 +104,9 @@ class Learner(nn.Module):
 
     def end_task(self, scene: Scene) -> None:
         """After the last epoch, in eval mode, before the task's last evaluation: importance, exemplars, means."""
+
+    def before_evaluation(self, scene: Scene) -> None:
+        """Before every evaluation, in eval mode: class means that follow the features, say."""
 
     def backward(self, parts: list[Tensor], penalty: Tensor | float, batch: Batch) -> None:
         """Leave a gradient in every parameter: by default that of the sum of all parts and the penalty.

@@ -31,9 +31,9 @@ class Draw:
     among: Tensor | None = None
 
     def slots(self, memory: Memory, generator: torch.Generator) -> Tensor:
-        """The slots of one draw."""
+        """The slots of one draw; of the whole memory each slot once, or as many drawn by class probabilities."""
         if self.size is None:
-            return self._whole(memory)
+            return self.exemplars(memory, generator)
         return self._drawn(memory, self.size, generator)
 
     def exemplars(self, memory: Memory, generator: torch.Generator) -> Tensor:

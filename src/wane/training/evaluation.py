@@ -16,6 +16,7 @@ from wane.runs.layout import FLOW, RECOVERY, SAMPLES
 from wane.runs.writing import add_rows, write_atomically
 from wane.softmax.signals import SIGNALS, signals
 from wane.streams import Split, Task, eval_batch
+from wane.training.batches import make_scene
 from wane.training.groups import count, new_metrics, score_within
 from wane.training.recovery import record_recovery
 from wane.training.session import Session, answers
@@ -82,6 +83,10 @@ def record_split(session: Session, task: Task, split: str, *, samples: bool = Fa
     """
     data = session.dataset.holdout if split == "holdout" else session.dataset.test
     assert data is not None
+    was_training = session.learner.training
+    session.learner.eval()
+    session.learner.before_evaluation(make_scene(session, task))
+    session.learner.train(was_training)
     tasks = session.stream.tasks_of("holdout" if split == "holdout" else "test")
     ahead = split in ("future", "untrained")
     asked = tasks > task.index if split == "future" else tasks <= (len(session.stream) if ahead else task.index)

@@ -1,0 +1,152 @@
+"""HAT (Serrà et al., 2018): each task learns which units it uses; what earlier tasks use is not changed any more."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat, PositiveFloat
+from torch import Tensor, nn
+
+from wane.learners.batch import Batch, Observed, Scene, check_new_classes
+from wane.learners.learner import Learner
+from wane.models.blocks import Block, blocks_of, head_of, over_units
+
+__all__ = ["HAT"]
+
+#: Limits of the authors' code: of s e inside cosh, and of e itself.
+MOST_COSH, MOST_EMBEDDING = 50.0, 6.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What can be set."""
+
+    s_max: PositiveFloat = 400.0
+    """Steepness of the gates at the end of an epoch, and at test time."""
+    c: NonNegativeFloat = 0.75
+    """Weight of the units that a task takes beyond those of earlier tasks."""
+    clip: PositiveFloat = 10_000.0
+    """Largest norm of the gradient."""
+
+
+class HAT(Learner):
+    """Gates sigmoid(s e) on every unit, an embedding e for each task; s rises from 1 / s_max to s_max in every epoch.
+
+    Cross-entropy over the task's own classes, plus c times the share of still free units that the task takes. The
+    gradient of a weight is multiplied by 1 - min(a_out, a_in), where a are the gates of all earlier tasks together:
+    where both are 1 the weight never moves, to the bit. That needs `learner.weight_decay` 0; momentum does no harm, as
+    every task has an optimiser of its own. Batch norm, if the network has any, is each task's own. The rising s takes
+    the share of the epoch's steps before this one, as the authors' code does with rows. Their plateau schedule of the
+    learning rate, and the return to the best validation weights, are not part of it.
+    """
+
+    title = "HAT"
+    source = "Serrà et al., Overcoming Catastrophic Forgetting with Hard Attention to the Task, ICML 2018"
+    Options: ClassVar[type[Any]] = Options
+    needs_task = True
+    answers_ahead = False
+
+    def __init__(self, model: nn.Module, num_classes: int, options: Any = None) -> None:
+        super().__init__(model, num_classes, options)
+        self.blocks: list[Block] = blocks_of(model)
+        self.seen: tuple[int, ...] = ()
+        self.embeddings = nn.ParameterList()  # one for each block of each task, the first task's first
+        self.norms = nn.ModuleList()  # likewise
+        for i, block in enumerate(self.blocks):
+            self.register_buffer(f"used_{i}", torch.zeros(block.units))
+
+    def begin_task(self, scene: Scene) -> None:
+        """An embedding for each block, and batch norm of the task's own."""
+        check_new_classes(self.title, scene, self.seen)
+        self.seen = scene.seen
+        self.task, self.classes = scene.task.index, list(scene.task.classes)
+        for earlier in (*self.embeddings, *self.norms):
+            earlier.requires_grad_(False)
+        for block in self.blocks:
+            self.embeddings.append(nn.Parameter(torch.randn(block.units).to(block.weighted.weight.device)))
+            own = nn.Identity() if block.norm is None else copy.deepcopy(block.norm).requires_grad_(True)
+            if block.norm is not None:
+                own.reset_parameters()  # type: ignore[operator]
+                block.norm.requires_grad_(False)  # each task has its own
+            self.norms.append(own)
+
+    def train(self, mode: bool = True) -> Self:
+        """Batch norm of earlier tasks never follows new rows."""
+        super().train(mode)
+        for earlier in self.norms[: getattr(self, "task", 0) * len(self.blocks)]:
+            earlier.eval()
+        return self
+
+    def observe(self, batch: Batch) -> Observed:
+        """The gated pass of the current task; gates are soft at first, and hard at the end of the epoch."""
+        self.s = 1 / self.options.s_max + (self.options.s_max - 1 / self.options.s_max) * batch.epoch_progress
+        logits, gates = self._pass(batch.images, self.task, self.s)
+        barred = torch.ones(self.num_classes, dtype=torch.bool, device=logits.device)
+        barred[self.classes] = False
+        losses = F.cross_entropy(logits.masked_fill(barred, -torch.inf), batch.labels, reduction="none")
+        free = [1 - used for used in self._used()]
+        taken = torch.stack([(gate * f).sum() for gate, f in zip(gates, free, strict=True)]).sum()
+        room = torch.stack([f.sum() for f in free]).sum()
+        return Observed(losses, logits, self.options.c * taken / room.clamp(min=torch.finfo(room.dtype).tiny))
+
+    def after_backward(self, batch: Batch) -> None:
+        """Mask what earlier tasks use; undo the gates' flatness in the embeddings' gradient; clip. In that order."""
+        before: Tensor | None = None  # the gates of the layer below; None for the image
+        for block, used in zip(self.blocks, self._used(), strict=True):
+            keep = used if before is None else torch.minimum(used[:, None], _inputs(before, block.weighted)[None])
+            if block.weighted.weight.grad is not None:
+                shape = (len(used), -1, *[1] * (block.weighted.weight.ndim - 2))
+                block.weighted.weight.grad *= 1 - keep.reshape(shape)
+            if block.weighted.bias is not None and block.weighted.bias.grad is not None:
+                block.weighted.bias.grad *= 1 - used
+            before = used
+        for e in self._embeddings(self.task):
+            if e.grad is not None:
+                steep = (self.s * e.detach()).clamp(-MOST_COSH, MOST_COSH).cosh() + 1
+                e.grad *= self.options.s_max / self.s * steep / (e.detach().cosh() + 1)
+        torch.nn.utils.clip_grad_norm_([p for p in self.parameters() if p.grad is not None], self.options.clip)
+
+    @torch.no_grad()
+    def after_step(self, batch: Batch) -> None:
+        """Embeddings stay where a gate can still be turned round."""
+        for e in self._embeddings(self.task):
+            e.clamp_(-MOST_EMBEDDING, MOST_EMBEDDING)
+
+    @torch.no_grad()
+    def end_task(self, scene: Scene) -> None:
+        """What this task uses is used from now on."""
+        for used, e in zip(self._used(), self._embeddings(self.task), strict=True):
+            used.copy_(torch.maximum(used, (self.options.s_max * e).sigmoid()))
+
+    def predict(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
+        """Each row through the hard gates of its own task."""
+        assert tasks is not None
+        logits = images.new_empty(len(images), self.num_classes)
+        for task in torch.unique(tasks).tolist():
+            rows = (tasks == task).nonzero()[:, 0]
+            logits[rows] = self._pass(images[rows], task, self.options.s_max)[0]
+        return logits
+
+    def _pass(self, x: Tensor, task: int, s: float) -> tuple[Tensor, list[Tensor]]:
+        gates = [(s * e).sigmoid() for e in self._embeddings(task)]
+        norms = self.norms[task * len(self.blocks) : (task + 1) * len(self.blocks)]
+        for block, gate, norm in zip(self.blocks, gates, norms, strict=True):
+            x = block.after(norm(block.between(block.weighted(block.before(x)))))
+            x = x * over_units(gate, x)
+        return head_of(self.model)(x), gates
+
+    def _embeddings(self, task: int) -> list[nn.Parameter]:
+        return list(self.embeddings)[task * len(self.blocks) : (task + 1) * len(self.blocks)]
+
+    def _used(self) -> list[Tensor]:
+        return [getattr(self, f"used_{i}") for i in range(len(self.blocks))]
+
+
+def _inputs(used: Tensor, layer: nn.Linear | nn.Conv2d) -> Tensor:
+    """The gates of the units below as those of a layer's inputs: several for each channel that was flattened."""
+    wanted = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
+    return used.repeat_interleave(wanted // len(used))

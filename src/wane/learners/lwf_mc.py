@@ -1,0 +1,60 @@
+"""LwF.MC (Rebuffi et al., 2017): iCaRL's loss without exemplars, where the old network teaches the old classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import NonNegativeFloat
+from torch import Tensor
+
+from wane.learners.batch import Batch, Observed, Scene, check_new_classes
+from wane.learners.gradients import trained
+from wane.learners.lwf import Teacher
+
+__all__ = ["LwFMC", "taught_targets"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What can be set."""
+
+    weight_decay: NonNegativeFloat = 1e-5
+    """Weight of the sum of all squared parameters in the loss."""
+
+
+class LwFMC(Teacher):
+    """Binary cross-entropy over the classes seen so far; targets of past classes are the old network's sigmoids.
+
+    Answers by the largest output, unlike `icarl`, which keeps exemplars and answers by the nearest mean.
+    """
+
+    title = "LwF.MC"
+    source = "Rebuffi et al., iCaRL: Incremental Classifier and Representation Learning, CVPR 2017"
+    Options: ClassVar[type[Any]] = Options
+
+    def begin_task(self, scene: Scene) -> None:
+        """The old network; every class is new in its task."""
+        check_new_classes(self.title, scene, self.seen)
+        super().begin_task(scene)
+
+    def observe(self, batch: Batch) -> Observed:
+        """A row's loss is the mean over the seen classes."""
+        logits = self.model(batch.images)
+        seen = list(self.seen)
+        targets = taught_targets(self, batch, logits)
+        losses = F.binary_cross_entropy_with_logits(logits[:, seen], targets[:, seen], reduction="none").mean(1)
+        decay = self.options.weight_decay * torch.stack([p.square().sum() for p in trained(self.model)]).sum()
+        return Observed(losses, logits, decay)
+
+
+def taught_targets(learner: Teacher, batch: Batch, logits: Tensor) -> Tensor:
+    """One-hot labels; for past classes the sigmoids of the old network instead."""
+    targets = F.one_hot(batch.labels, logits.shape[1]).to(logits.dtype)
+    if learner.teacher is not None:
+        past = list(learner.past)
+        with torch.no_grad():
+            targets[:, past] = learner.teacher(batch.images)[:, past].sigmoid().to(targets)
+    return targets

@@ -1,0 +1,79 @@
+"""SI (Zenke et al., 2017): importance is what a parameter's own movement took off the loss, summed along the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from pydantic import NonNegativeFloat, PositiveFloat
+from torch import Tensor
+
+from wane.learners.batch import Batch, Scene
+from wane.learners.gradients import trained, vector_of
+from wane.learners.learner import Learner
+
+__all__ = ["SI"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What can be set."""
+
+    c: NonNegativeFloat = 0.5
+    """Weight of the penalty."""
+    xi: PositiveFloat = 1.0
+    """Keeps the importance of a parameter that hardly moved finite."""
+    clip: NonNegativeFloat = 1.0
+    """Largest absolute value of a gradient's entry at the step, as in Mammoth; 0 for no limit, as in the paper."""
+
+
+class SI(Learner):
+    """Cross-entropy, plus c times the sum of Omega (theta - theta*)^2.
+
+    Each step adds -g (theta_after - theta_before) to omega, where g is the gradient of the loss alone; at the end of a
+    task Omega grows by omega / ((theta - theta_start)^2 + xi). The penalty's gradient is added in closed form after g
+    was taken. Omega may be negative, as in Mammoth. Avalanche's g includes the penalty's gradient, and its Omega has a
+    ceiling.
+    """
+
+    title = "SI"
+    source = "Zenke et al., Continual Learning Through Synaptic Intelligence, ICML 2017"
+    Options: ClassVar[type[Any]] = Options
+
+    importance: Tensor
+    path: Tensor
+    anchor: Tensor
+
+    def begin_task(self, scene: Scene) -> None:
+        """Room for the importances, once; where the task starts."""
+        if scene.task.index == 0:
+            start = vector_of(trained(self.model))
+            self.register_buffer("importance", torch.zeros_like(start))
+            self.register_buffer("path", torch.zeros_like(start))
+            self.register_buffer("anchor", start)
+
+    def after_backward(self, batch: Batch) -> None:
+        """Keep the loss's own gradient, then add the penalty's, then clip."""
+        parameters = trained(self.model)
+        self.before = vector_of(parameters)
+        self.gradient = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters])
+        pull = 2 * self.options.c * self.importance * (self.before - self.anchor)
+        start = 0
+        for p in parameters:
+            own = pull[start : start + p.numel()].view_as(p)
+            p.grad = own.clone() if p.grad is None else p.grad + own
+            start += p.numel()
+        if self.options.clip > 0:
+            torch.nn.utils.clip_grad_value_(parameters, self.options.clip)
+
+    def after_step(self, batch: Batch) -> None:
+        """What this step took off the loss, to first order."""
+        self.path += self.gradient * (self.before - vector_of(trained(self.model)))
+
+    def end_task(self, scene: Scene) -> None:
+        """From the path to the importance; the next task starts here."""
+        now = vector_of(trained(self.model))
+        self.importance += self.path / ((now - self.anchor).square() + self.options.xi)
+        self.anchor.copy_(now)
+        self.path.zero_()

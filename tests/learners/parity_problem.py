@@ -1,0 +1,81 @@
+"""One small problem for our methods and for their peers' code: the same weights, batches, memory and draws for both.
+
+Three tasks of two classes, a network without batch norm, three steps a task. Everything comes from one NumPy generator
+of a fixed kind, so it is the same wherever it is made.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+CLASSES, FEATURES, HIDDEN, BATCH, DRAW, STEPS, RATE = 6, 12, 16, 10, 8, 3, 0.1
+TASKS = ((0, 1), (2, 3), (4, 5))
+
+
+class Step(NamedTuple):
+    """New rows, and the slots of two draws from the memory of earlier tasks (empty in the first)."""
+
+    rows: Tensor
+    labels: Tensor
+    first: Tensor
+    second: Tensor
+
+
+class Problem(NamedTuple):
+    """What both sides are given."""
+
+    weights: dict[str, Tensor]
+    steps: list[list[Step]]  # by task
+    memory: Tensor  # (24, 12), 12 rows of task 0, then 12 of task 1
+    labels: Tensor
+    tasks: Tensor
+    logits: Tensor  # stored with the rows
+
+
+def problem() -> Problem:
+    """The problem, always the same."""
+    rng = np.random.RandomState(7)
+
+    def normal(*shape: int, scale: float = 1.0) -> Tensor:
+        return torch.from_numpy((scale * rng.standard_normal(shape)).astype(np.float32))
+
+    weights = {
+        "body.0.weight": normal(HIDDEN, FEATURES, scale=0.3), "body.0.bias": normal(HIDDEN, scale=0.1),
+        "head.weight": normal(CLASSES, HIDDEN, scale=0.3), "head.bias": normal(CLASSES, scale=0.1),
+    }  # fmt: skip
+    steps = []
+    for task, classes in enumerate(TASKS):
+        of_task = []
+        for _ in range(STEPS):
+            labels = torch.from_numpy(rng.choice(classes, BATCH)).long()
+            slots = [torch.from_numpy(rng.permutation(12 * task)[:DRAW]).long() for _ in range(2)]
+            of_task.append(Step(normal(BATCH, FEATURES), labels, *slots))
+        steps.append(of_task)
+    labels = torch.from_numpy(np.concatenate([rng.choice(TASKS[0], 12), rng.choice(TASKS[1], 12)])).long()
+    tasks = torch.arange(2).repeat_interleave(12)
+    return Problem(weights, steps, normal(24, FEATURES), labels, tasks, normal(24, CLASSES, scale=2.0))
+
+
+class Network(nn.Module):
+    """Linear, ReLU, linear: with the two halves within reach, as both sides want them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.ReLU())
+        self.head = nn.Linear(HIDDEN, CLASSES)
+        self.load_state_dict(problem().weights)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x))
+
+
+def weights_of(network: nn.Module) -> Tensor:
+    """All weights one after the other."""
+    return torch.cat([p.detach().reshape(-1) for p in network.parameters()])
