@@ -69,3 +69,11 @@ def test_a_trend_decides_the_draw_of_every_replay(name, tmp_path):
     expected = shares * drawn.sum(1, keepdims=True)
     deviation = np.sqrt(expected * (1 - shares)) + 1
     assert (np.abs(drawn - expected) < 4 * deviation).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_single_rows_and_half_precision(name, tmp_path):
+    """A last step of one new row, a memory with one row of a class, batch norm over one pixel, and bfloat16."""
+    data = tiny_dataset(classes=6, train=10, test=5)
+    config = config_of(name, "cnn", memory={"capacity": 3}, precision="bf16", learner={"batch_size": 19, "epochs": 1})
+    run(config, tmp_path / "run", dataset=data)
