@@ -17,6 +17,7 @@ torch.set_num_threads(1)
 # a busy machine is slow, and that is no failure: of no example, and of no drawing of examples
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+collect_ignore = ["learners/record_peers.py"]  # a script, for a machine that has Mammoth
 
 
 @pytest.fixture

@@ -1,12 +1,17 @@
 """Every method of the lab: it runs in the settings that it claims, and resumes to the byte."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 import torch
 from training.tiny_problem import results, stop, tiny_config, tiny_dataset
+from typer.testing import CliRunner
 
-from wane.learners import find_learner
+from wane.cli import app
+from wane.learners import LEARNERS, find_learner
+from wane.learners.describe import describe_methods
 from wane.measures.history import History
 from wane.training.checkpoint import load_checkpoint
 from wane.training.run import run
@@ -69,3 +74,24 @@ def test_a_trend_decides_the_draw_of_every_replay(name, tmp_path):
     expected = shares * drawn.sum(1, keepdims=True)
     deviation = np.sqrt(expected * (1 - shares)) + 1
     assert (np.abs(drawn - expected) < 4 * deviation).all()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_single_rows_and_half_precision(name, tmp_path):
+    """A last step of one new row, a memory with one row of a class, batch norm over one pixel, and bfloat16."""
+    data = tiny_dataset(classes=6, train=10, test=5)
+    config = config_of(name, "cnn", memory={"capacity": 3}, precision="bf16", learner={"batch_size": 19, "epochs": 1})
+    run(config, tmp_path / "run", dataset=data)
+
+
+def test_every_method_is_described():
+    """In `wane methods` with a word on each option, and in the table of the documentation."""
+    page = Path(__file__).parents[2].joinpath("docs", "methods.md").read_text(encoding="utf-8")
+    said = CliRunner().invoke(app, ["methods"]).output
+    for method in describe_methods():
+        assert f"\n| `{method.name}` | " in page
+        assert f"{method.name}: {method.title} (" in said
+        for option in method.options:
+            assert option.text.endswith(".")
+            assert f"learner.options.{option.name} = {option.default}  {option.text}" in said
+    assert set(METHODS) | {"er", "finetune", "joint"} <= set(LEARNERS)

@@ -128,7 +128,7 @@ class HAT(Learner):
         logits = images.new_empty(len(images), self.num_classes)
         for task in torch.unique(tasks).tolist():
             rows = (tasks == task).nonzero()[:, 0]
-            logits[rows] = self._pass(images[rows], task, self.options.s_max)[0]
+            logits[rows] = self._pass(images[rows], task, self.options.s_max)[0].to(logits.dtype)
         return logits
 
     def _pass(self, x: Tensor, task: int, s: float) -> tuple[Tensor, list[Tensor]]:

@@ -81,10 +81,17 @@ class Learner(nn.Module):
         return Observed(F.cross_entropy(logits, batch.labels, reduction="none"), logits)
 
     def logits_by_part(self, batch: Batch) -> Tensor:
-        """The logits of all rows, from a separate forward pass over each part: batch norm never mixes them."""
-        # on several devices a process may have no row of a part
-        passes = [self.model(batch.images[rows]) for rows in batch.parts if rows.stop > rows.start]
-        return torch.cat(passes)
+        """The logits of all rows, from a separate forward pass over each part: batch norm never mixes them.
+
+        Only a part of a single row, of which there is no variance, joins the pass of the part before it.
+        """
+        passes: list[slice] = []
+        for rows in batch.parts:
+            if rows.stop - rows.start == 1 and passes:
+                passes[-1] = slice(passes[-1].start, rows.stop)
+            elif rows.stop > rows.start:  # on several devices a process may have no row of a part
+                passes.append(rows)
+        return torch.cat([self.model(batch.images[rows]) for rows in passes])
 
     def predict(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
         """Logits for evaluation, in eval mode. iCaRL, say, answers by nearest mean here.

@@ -114,7 +114,7 @@ class PNN(Learner):
         logits = images.new_empty(len(images), self.num_classes)
         for task in torch.unique(tasks).tolist():
             rows = (tasks == task).nonzero()[:, 0]
-            logits[rows] = self._pass(images[rows], task)
+            logits[rows] = self._pass(images[rows], task).to(logits.dtype)
         return logits
 
     def _pass(self, images: Tensor, task: int) -> Tensor:

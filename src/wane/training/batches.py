@@ -32,11 +32,11 @@ def split_rows(session: Session, task: Task, order: Tensor) -> list[Tensor]:
     """The rows of each step of an epoch, without those of the draws.
 
     With batch normalisation, a last row that would be alone in its step joins the step before: a single row may have
-    no variance.
+    no variance. It is not alone with a draw, unless each has a pass of its own.
     """
     learner, size = session.learner, session.config.learner.batch_size
     parts = list(torch.split(order, size))
-    joined = learner.draws > 0 and task.index >= learner.first_replay
+    joined = learner.draws > 0 and learner.means == "one" and task.index >= learner.first_replay
     alone = len(parts[-1]) == 1 and not joined and 1 < size < len(order)
     if alone and any(isinstance(module, _BatchNorm) for module in learner.modules()):
         parts[-2:] = [torch.cat(parts[-2:])]
