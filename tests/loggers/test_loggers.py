@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 import wane.loggers.follow as follow
 import wane.runs.remote as mirror_module
 from wane.cli import app, listeners
+from wane.cli.listeners import draw_figures
 from wane.loggers import LOGGERS
 from wane.loggers.follow import send_run
 from wane.runs.lock import held
@@ -282,7 +283,7 @@ def test_a_server_that_goes_and_comes_back(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run/logged.mlflow.json").read_text())["step"] == 8
     server.start()
     try:
-        assert send_run(tmp_path / "run", "mlflow").startswith(server.url)
+        assert send_run(tmp_path / "run", "mlflow", draw_figures).startswith(server.url)
         assert_complete("mlflow", tmp_path / "run")
     finally:
         server.stop()

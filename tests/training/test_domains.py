@@ -7,6 +7,7 @@ import torch
 from training.tiny_problem import results, stop
 
 import wane
+from wane.loggers.follow import send_run
 from wane.runs.config import build_config
 from wane.runs.folder import RunFolder
 from wane.streams import from_arrays
@@ -49,6 +50,7 @@ def test_a_group_is_a_class_of_a_domain(tmp_path):
     assert summary["task_incremental"]["accuracy"] == summary["metrics"]["accuracy"]
     assert json.loads((tmp_path / "run" / "about.json").read_text())["task_names"] == ["north", "east", "west"]
     assert "north: cat" in report_page([RunFolder(tmp_path / "run")])
+    assert send_run(tmp_path / "run", "tensorboard") is not None
 
 
 @pytest.mark.parametrize(

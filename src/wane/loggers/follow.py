@@ -171,7 +171,8 @@ class Follow(Listener):
 
 def send_run(folder: Path, name: str, figures: Figures | None = None) -> str | None:
     """Send a run that is done to a logger, as far as it lacks it; returns where to look, None if it lacked nothing."""
-    follower = Follower(name, folder, RunFolder(folder).class_names)
+    run = RunFolder(folder)
+    follower = Follower(name, folder, run.history.names or run.class_names)
     if follower.sent.done:
         return None
     where = follower.open().where
