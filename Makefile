@@ -29,9 +29,9 @@ $(READY_DEV): $(READY)
 
 demo: $(READY)
 	$(BIN)/wane run diagnostics --scale demo --seed 0 --out demo/run
-	@$(BIN)/wane figure trajectories demo/run --width page --out demo/boundary.png
+	@$(BIN)/wane figure trajectories demo/run --signal accuracy --signal ctl --signal log_tlr --width page --out demo/boundary.png
 	@$(BIN)/wane report demo/run --out demo/report.html
-	@echo "Look at demo/report.html in a browser; demo/boundary.png shows task 1 as task 2 begins."
+	@echo "Look at demo/report.html in a browser; demo/boundary.png shows task 1 as task 2 begins: confidence falls at once, the label's rank hardly."
 
 test: setup
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" -n 2

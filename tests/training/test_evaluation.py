@@ -13,7 +13,7 @@ import wane
 from wane.learners import ER, LEARNERS
 from wane.measures.history import History
 from wane.softmax.signals import SIGNALS
-from wane.streams import ClassIncremental, DataError, Split
+from wane.streams import DataError, Split, make_stream
 from wane.training.evaluation import BATCH, evaluate
 from wane.training.events import Events
 from wane.training.groups import new_history
@@ -71,7 +71,7 @@ def made(monkeypatch):
 
 def session_of(learner, dataset):
     """A session that has only what an evaluation needs."""
-    stream = ClassIncremental(dataset, 2)
+    stream = make_stream(dataset, 2)
     state = State(learner, None, new_history(stream), {}, None, Position(), channels_last=False)
     return Session(tiny_config(), stream, state, ALONE, None, Events())
 

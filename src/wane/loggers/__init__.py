@@ -1,7 +1,7 @@
 """Loggers show a run in a tool of its own: TensorBoard, Weights & Biases, MLflow. None changes a run, or can stop it.
 
 A logger is a module with a class `RunLogger` of the kind below; adding one is a module and a line here. Where a tool
-keeps its data is said in the tool's own way (`WANDB_MODE`, `MLFLOW_TRACKING_URI`, ...), and there is nothing to set.
+keeps its data is set in the tool's own way (`WANDB_MODE`, `MLFLOW_TRACKING_URI`, ...); wane has no setting for it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOGGERS = Registry(
 
 
 class LoggerError(OSError):
-    """A logger failed: its server is gone, say. Whoever trains goes on."""
+    """A logger failed: its server is gone, say. Training goes on."""
 
 
 class Logger(Protocol):
@@ -37,7 +37,7 @@ class Logger(Protocol):
     again and must not count twice.
     """
 
-    id: str  # of the run, there
+    id: str  # the tool's id of the run
     where: str  # to look at it: a URL, or a command
 
     def __init__(self, folder: Path, settings: Mapping[str, Any], *, id: str, step: int) -> None: ...

@@ -36,7 +36,7 @@ Figures = Callable[[Path, Path], dict[str, Path]]
 class Sent(NamedTuple):
     """What a logger is known to have of a run."""
 
-    id: str = ""  # of the run, there
+    id: str = ""  # the tool's id of the run
     step: int = -1  # the history up to here; -1 for nothing, as the untrained model is at step 0
     done: bool = False  # the summary and the figures, too
 

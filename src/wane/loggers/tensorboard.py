@@ -42,7 +42,7 @@ class RunLogger:
         self.writer.flush()
 
     def log_summary(self, step: int, values: Mapping[str, float]) -> None:
-        """A point each, at the last step."""
+        """One point for each value, at the last step."""
         self.log_values(step, values)
 
     def log_figures(self, step: int, figures: Mapping[str, Path]) -> None:

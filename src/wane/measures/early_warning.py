@@ -31,7 +31,7 @@ Flags = NDArray[np.bool_]
 
 
 class Check(NamedTuple):
-    """How warnings, each given with nothing but the past in hand, compare with what then happened."""
+    """How warnings that used nothing but the past compare with what happened afterwards."""
 
     judged: int  # pairs of class and epoch in which accuracy held, and could fall
     base_rate: float  # the share of them that fell within the horizon: the precision of warning always

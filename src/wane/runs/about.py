@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wane.runs.layout import ABOUT
 
-if TYPE_CHECKING:
-    from wane.runs.config import Config
-
-__all__ = ["SCHEMA", "About", "about_run", "parse_about", "write_about"]
+__all__ = ["SCHEMA", "About", "parse_about", "write_about"]
 
 SCHEMA = 1
 
@@ -46,29 +42,6 @@ class About:
     def split(self) -> str:
         """The split that leads: class-incremental where there is that, task-incremental otherwise."""
         return "test" if "class" in self.settings else "test_task"
-
-
-def about_run(
-    config: Config, class_names: Sequence[str], *, group_names: Sequence[str] = (), task_names: Sequence[str] = ()
-) -> About:
-    """What can be told of a run before it starts.
-
-    >>> from wane.runs.config import build_config
-    >>> about_run(build_config({"data": {"tasks": 2}}), ["a", "b"]).task_names
-    ('task 1', 'task 2')
-    """
-    from wane.learners import LEARNERS
-
-    kind = LEARNERS.find(config.learner.name)
-    return About(
-        has_memory=getattr(kind, "draws", 0) > 0 or getattr(kind, "replay", "draw") == "whole",
-        settings=("task",) if getattr(kind, "needs_task", False) else ("class", "task"),
-        class_names=tuple(class_names),
-        group_names=tuple(group_names or class_names),
-        task_names=tuple(task_names) or tuple(f"task {k + 1}" for k in range(config.num_tasks)),
-        learner_title=getattr(kind, "title", "") or config.learner.name,
-        source=getattr(kind, "source", ""),
-    )
 
 
 def write_about(folder: Path, about: About) -> None:

@@ -207,7 +207,7 @@ def _derived(run: RunFolder) -> About:
     """What the files of a run tell that has no about.json: only class-incremental tests were written down then."""
     names = tuple((run.summary or {}).get("class_names", ()))
     return About(
-        has_memory=run.has(REPLAY) or _draws(run.config.learner.name),
+        has_memory=run.has(REPLAY) or _has_memory(run.config.learner.name),
         settings=_settings(run),
         class_names=names,
         group_names=names,
@@ -225,12 +225,12 @@ def _settings(run: RunFolder) -> tuple[str, ...]:
     return ("task",) if "test_task" in splits and "test" not in splits else ("class",)
 
 
-def _draws(learner: str) -> bool:
+def _has_memory(learner: str) -> bool:
     """Whether a method has a memory, as its class says; False if it is not installed here."""
     try:
         from wane.learners import LEARNERS
 
-        return getattr(LEARNERS.find(learner), "draws", 0) > 0
+        return LEARNERS.find(learner).has_memory()
     except (ImportError, ValueError):
         return False
 

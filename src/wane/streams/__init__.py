@@ -25,13 +25,9 @@ from wane.streams.fingerprint import dataset_fingerprint, fingerprint_folder
 from wane.streams.own_data import from_arrays, from_folder
 from wane.streams.stream import Stream, Task, make_stream
 
-#: The name that streams had when every stream was one of classes.
-ClassIncremental = Stream
-
 __all__ = [
     "DATASETS",
     "Archive",
-    "ClassIncremental",
     "DataError",
     "Dataset",
     "Source",

@@ -75,8 +75,8 @@ def estimate(config: Config, *, extent: Extent | None = None) -> Estimate:
         layout = torch.channels_last if last else torch.contiguous_format
         model = model.to(memory_format=layout)  # type: ignore[call-overload]
         bf16 = config.precision == "bf16"
-        whole = getattr(method, "replay", "draw") == "whole"
-        capacity = config.memory.capacity if method.draws or whole else 0
+        whole = method.replay == "whole"
+        capacity = config.memory.capacity if method.has_memory() else 0
         replayed = capacity if whole else method.draws * config.learner.replay_size
         rows = config.learner.batch_size + replayed
 
@@ -112,7 +112,7 @@ def extent_of(config: Config) -> Extent:
     if data.name not in DATASETS and Path(data.name).is_dir():
         return _extent_of_folder(config)
     dataset = load_data(config)
-    return Extent(len(dataset.train), len(dataset.test), dataset.num_classes, tuple(dataset.image_shape))
+    return Extent(len(dataset.train), len(dataset.test), dataset.num_classes, dataset.row_shape)
 
 
 def _extent_of_folder(config: Config) -> Extent:

@@ -79,7 +79,7 @@ def team_for(config: Config, folder: Path, dataset: Dataset, model: nn.Module | 
     if size == 1:
         yield ALONE
         return
-    if getattr(LEARNERS.find(config.learner.name), "backward", None) is not Learner.backward:
+    if LEARNERS.find(config.learner.name).backward is not Learner.backward:
         raise ConfigError(f"devices = {size}, but learner {config.learner.name} takes several gradients in a step: "
                           "set devices to 1")  # fmt: skip
     if importlib.util.find_spec("lightning_fabric") is None:

@@ -31,7 +31,7 @@ from wane.training.draws import draw_shares, make_draw, trend_probabilities
 from wane.training.evaluation import record_epoch, record_split
 from wane.training.events import Events
 from wane.training.groups import count, new_metrics
-from wane.training.losses import loss_weights, part_means, score_rows, weigh_parts
+from wane.training.losses import part_means, score_rows, weigh_parts
 from wane.training.session import Session, open_session
 from wane.training.state import Position, make_optimiser, read_position, use_threads
 from wane.training.team import ALONE, Team
@@ -97,7 +97,8 @@ def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
     draw = make_draw(session, task, trend)
     steps = split_rows(session, task, epoch_rows(session, task, draw))
     replayed = new_metrics(session.stream)
-    weigh, everything = loss_weights(config)
+    weigh = config.learner.weights
+    everything = weigh is not None and weigh.rows == "all"
     weight_log = []
     losses = torch.empty(len(steps), device=session.device)
     learner.train()

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from wane.interventions.loss_weights import LossWeights
 from wane.learners import Batch, Observed
-from wane.runs.config import Config
 from wane.softmax.signals import Signals, signals
 from wane.streams import Task
 from wane.training.groups import score_within
 from wane.training.session import Session
 
-__all__ = ["loss_weights", "part_means", "score_rows", "weigh_parts"]
-
-
-def loss_weights(config: Config) -> tuple[LossWeights | None, bool]:
-    """The weighting that the config asks for, and whether it is of all rows, not of the replayed alone."""
-    settings: Any = config.learner.weights
-    if settings is None:
-        return None, False
-    if isinstance(settings, LossWeights):
-        return settings, getattr(settings, "rows", "replay") == "all"
-    given = settings.model_dump()
-    return LossWeights(**{k: v for k, v in given.items() if k != "rows"}), given["rows"] == "all"
+__all__ = ["part_means", "score_rows", "weigh_parts"]
 
 
 def score_rows(session: Session, task: Task, batch: Batch, observed: Observed, *, start: int) -> Signals:

@@ -34,7 +34,7 @@ def use_environment(of_parent: dict[str, str]) -> None:
 
 
 def end_with_parent() -> None:
-    """In a process that was started: end at once when the one that started it does, by whatever."""
+    """In a process that was started: end at once when the process that started it ends, for whatever reason."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

@@ -83,7 +83,7 @@ def run_held(
     if done is not None:
         Events(listener for listener in listeners if listener.hears_of_done_runs).run_ended(folder, done)
         return done
-    (folder / FAILED).unlink(missing_ok=True)  # of an attempt before
+    (folder / FAILED).unlink(missing_ok=True)  # left by an earlier attempt
     dataset = load_data(config) if dataset is None else reduced(dataset, config)
     events, summary = Events(listeners), None
     try:
@@ -92,7 +92,7 @@ def run_held(
         found = summarise_run(session)
         text = json.dumps(found, indent=2, allow_nan=False)
         write_atomically(folder / SUMMARY, lambda file: file.write(text.encode()))
-        (folder / PREVIOUS).unlink(missing_ok=True)  # half of what a finished run takes on the disk
+        (folder / PREVIOUS).unlink(missing_ok=True)  # it would double the disk space of a finished run
         summary = found
     finally:
         events.run_ended(folder, summary)
@@ -154,12 +154,12 @@ def summarise_run(session: Session) -> dict[str, Any]:
 def _claim(folder: Path, config: Config) -> Config:
     """Write the config, or check that the folder holds this run; clear away what a killed attempt left half-written.
 
-    Returns what to run: a run that was begun goes on with its own settings, on the device and the data of now.
+    Returns what to run: a run that was begun keeps its settings, and takes the device and the data folder given now.
     """
     path = folder / CONFIG
-    if not (folder / SUMMARY).exists():  # a run that is done is only read, by whoever likes, and may be logged
+    if not (folder / SUMMARY).exists():  # a finished run is only read
         for scratch in folder.glob(".*.tmp" if path.exists() else f".{CONFIG}.*.tmp"):
-            scratch.unlink(missing_ok=True)  # or of another sweep, that has it in its place by now
+            scratch.unlink(missing_ok=True)  # another sweep may have moved it into place meanwhile
     if path.exists():
         begun_with = read_config(folder)
         same = _is_same(begun_with, config)

@@ -84,12 +84,12 @@ def recorded_signals(runs: Sequence[RunFolder]) -> tuple[str, ...]:
 
 def group_kind(history: History) -> str:
     """What a group of the history is: a class, unless it says otherwise."""
-    return str(getattr(history, "kind", "class"))
+    return history.kind
 
 
 def group_names(run: RunFolder) -> tuple[str, ...]:
     """The names of the groups in the run's history: those that it holds, otherwise those of the classes."""
-    names = getattr(run.history, "names", None) if has_history(run) else None
+    names = run.history.names if has_history(run) else None
     return tuple(names) if names else run.class_names
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from wane.measures.early_warning import at_risk
-from wane.measures.history import History
 from wane.measures.summaries import SUMMARIES, summarise
 from wane.runs.config import to_toml
 from wane.runs.folder import RunFolder
@@ -82,23 +81,7 @@ def summaries(run: RunFolder) -> Summarised:
     if any(recorded.values()):
         return {setting: found for setting, found in recorded.items() if found}
     splits = {e.split for e in run.history.evaluations}
-    so_far = cast(History, _SoFar(run.history))
-    return {name: summarise(so_far, split) for name, (_, split) in SETTINGS.items() if split in splits}
-
-
-class _SoFar:
-    """A history whose matrix ends with the last task that was reached: the summaries of an unfinished run."""
-
-    def __init__(self, history: History) -> None:
-        self._history = history
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._history, name)
-
-    def matrix(self, signal: str = "accuracy", **options: Any) -> Array:
-        matrix = self._history.matrix(signal, **options)
-        reached = int(np.isfinite(np.asarray(matrix)).any(1).sum())
-        return matrix[:reached, :reached]
+    return {name: summarise(run.history, split) for name, (_, split) in SETTINGS.items() if split in splits}
 
 
 def shown_summaries(values: dict[str, Summarised]) -> list[str]:
