@@ -48,8 +48,9 @@ def by_setting(runs: Sequence[RunFolder], *, apart_from: Collection[str] = ()) -
 def protocol(config: Config) -> dict[str, str]:
     """Everything that a result depends on except the method and the seed: values as JSON, by dotted key."""
     hidden: Any = {
-        "recipe": True, "seed": True, "device": True, "data": {"root"}, "learner": {"name", "weights", "trend"},
-        "memory": {"draw", "scope"}, "record": {"eval_every", "samples", "flow", "recovery"},
+        "recipe": True, "seed": True, "device": True, "data": {"root"}, "memory": {"draw", "scope"},
+        "learner": {"name", "options", "weights", "trend"},
+        "record": {"eval_every", "samples", "flow", "recovery"},
     }  # fmt: skip
     settings = flat(config.model_dump(mode="json", exclude=hidden))
     return {key: json.dumps(value, sort_keys=True) for key, value in settings.items()}

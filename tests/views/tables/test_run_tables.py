@@ -15,6 +15,8 @@ from wane.cli import paper as paper_commands
 from wane.cli import views as commands
 from wane.paper.methods import weights
 from wane.paper.values import PAPER, RESULTS, printed
+from wane.runs.complete import complete
+from wane.runs.config import build_config
 from wane.runs.folder import find_runs
 from wane.runs.identity import method_of
 from wane.sweeps.plan import expand
@@ -49,6 +51,13 @@ def row(table, method, measure):
     found = [r for r in table.frame.to_dicts() if (r["method"], r["measure"]) == (method, measure)]
     assert len(found) == 1
     return found[0]
+
+
+def test_options_belong_to_the_method_so_methods_with_options_share_a_table_with_er(tmp_path):
+    for name in ("er", "derpp"):
+        config = complete(build_config({"learner": {"name": name}}))
+        write_run(tmp_path / name, [config.model_dump(mode="json", exclude={"data"}, exclude_none=True)])
+    assert len(by_setting(find_runs(tmp_path))) == 1
 
 
 def test_measures_of_one_run(tmp_path):
