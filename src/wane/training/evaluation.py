@@ -28,7 +28,7 @@ BATCH = {"cpu": 128}
 #: Batches whose logits are scored together: the signals are many small operations, dear on 128 rows and free on 2,048.
 TOGETHER = 16
 #: Splits that are recorded in both settings; the task-incremental one has `_task` behind its name.
-IN_BOTH_SETTINGS = ("test", "future", "untrained")
+IN_BOTH_SETTINGS = ("test", "holdout", "future", "untrained")
 
 
 @dataclass
