@@ -194,18 +194,41 @@ def test_errors(options, sentence):
 
 
 def test_errors_of_the_history():
-    with pytest.raises(ValueError, match="the history is empty"):
+    with pytest.raises(ValueError, match="the history knows no class yet"):
         wane.TrendSampler().probabilities(wane.History())
     with pytest.raises(ValueError, match="scope='past' needs the task of each class"):
         wane.TrendSampler(scope="past").probabilities(history_of([[0.5, 0.5]]))
 
 
-def test_a_source_that_was_never_recorded_is_an_error():
-    for tasks in (None, [0, 0]):  # with tasks the draw was uniform, without them it had no classes at all
-        history = history_of([[0.5, 0.5], [0.4, 0.6]], split="test", class_to_task=tasks)
-        for ask in (wane.TrendSampler().probabilities, wane.TrendSampler().slopes, wane.TrendSampler().decline):
-            with pytest.raises(ValueError, match=r"source 'replay', only for test: record with split='replay'"):
-                ask(history)
+@pytest.mark.filterwarnings("error")
+def test_a_loop_needs_no_guard_the_draw_is_uniform_until_there_is_a_trend():
+    history, sampler = wane.History([0, 0, 1]), wane.TrendSampler("cm")
+    assert sampler.probabilities(history).tolist() == [0.5, 0.5, 0]
+    assert sampler.probabilities(wane.History(names="abcd")).tolist() == [0.25] * 4
+    rows = {name: np.array([0.5, 0.6, 0.7]) for name in wane.SIGNALS} | {"n": np.array([5, 5, 0])}
+    history.record(rows, step=0, task=0)  # test data, and nothing was replayed yet
+    assert sampler.probabilities(history, task=1).tolist() == pytest.approx([1 / 3] * 3)
+    assert wane.TrendSampler("cm", scope="past").probabilities(history, task=1).tolist() == [0.5, 0.5, 0]
+    for step, falling in enumerate([0.9, 0.1], 1):
+        history.record(rows | {"cm": np.array([falling, 0.5, 0.5])}, step=step, task=1, split="replay")
+    assert sampler.probabilities(history)[0] > 0.6
+
+
+def test_a_head_that_grew_has_probabilities_for_all_that_was_recorded():
+    history = wane.History([0, 0])
+    history.record({"n": [5, 5, 0, 5], "cm": [0.5] * 4}, step=0, task=1, split="replay")
+    p = wane.TrendSampler("cm").probabilities(history)
+    assert p.tolist() == pytest.approx([1 / 3, 1 / 3, 0, 1 / 3])
+
+
+def test_a_source_that_is_never_recorded_is_warned_of():
+    sampler = wane.TrendSampler()
+    for tasks in (None, [0, 0]):
+        history = history_of([[0.5, 0.5], [0.4, 0.6]], split="test", class_to_task=tasks, tasks=[0, 1])
+        with pytest.warns(UserWarning, match=r"source 'replay', only for test: the draw stays uniform; record with"):
+            assert sampler.probabilities(history).tolist() == [0.5, 0.5]
+        assert np.isnan(sampler.slopes(history)).all()
+        assert sampler.decline(history).tolist() == [0, 0]
         assert wane.TrendSampler("cm", source="test").slopes(history).tolist() == pytest.approx([-0.1, 0.1])
 
 

@@ -162,8 +162,6 @@ def test_errors(history):
     h.record(evaluation([1, 1]), step=0, task=0)
     with pytest.raises(ValueError, match="does not know the task of each class"):
         h.matrix("cm")
-    with pytest.raises(ValueError, match="5 classes were recorded, but class_to_task names 4"):
-        history.record(evaluation([1] * 5), step=9, task=1)
     with pytest.raises(ValueError, match="not average='macro'"):
         history.record(wane.ClassMetrics(4, average="macro"), step=9, task=1)
     with pytest.raises(ValueError, match="divide the classes into tasks differently"):
@@ -306,6 +304,41 @@ def test_a_growing_head():
     history.record(evaluation([5, 5, 5, 5]), step=1, task=1)
     np.testing.assert_array_equal(np.isfinite(history.matrix("cm")), [[True, False], [True, True]])
     assert history.seen.tolist() == [True] * 4
+
+
+@pytest.mark.parametrize("given", [[], [0], [0, 0]])
+def test_a_head_that_grows_beyond_the_tasks_given_tells_them_itself(given, tmp_path):
+    history = History(given)
+    history.record(evaluation([5, 5]), step=0, task=0)
+    history.record(evaluation([5, 5, 0, 5]), step=1, task=1)
+    history.record(evaluation([5, 5, 0, 5, 4]), step=1, task=1, split="future")  # not learnt yet: it tells no task
+    assert history.class_to_task.tolist() == [0, 0, -1, 1]
+    history.write(tmp_path / "h.parquet")
+    for of in (history, History.read(tmp_path / "h.parquet")):
+        of.record(evaluation([5, 5, 5, 5, 5]), step=2, task=2)  # class 2 had no sample before
+        assert of.class_to_task.tolist() == [0, 0, 2, 1, 2]
+        finite = [[True, False, False], [True, True, True], [True, True, True]]  # (1, 2) is from split future
+        np.testing.assert_array_equal(np.isfinite(of.matrix("cm")), finite)
+
+
+def test_a_group_that_was_given_no_task_keeps_none():
+    history = History([0, -1])
+    history.record(evaluation([5, 5, 5]), step=0, task=0)
+    assert history.class_to_task.tolist() == [0, -1, 0]
+    longer = History([0, -1, 0, 1])
+    history.append(longer)
+    assert history.class_to_task.tolist() == [0, -1, 0, 1]
+
+
+def test_a_history_says_what_run_it_is_of(history, tmp_path):
+    history.title, history.method, history.seed, history.data = "Mine", "my method", 3, "digits"
+    history.names = ("ape", "猫", "🐈", "<b>")
+    history.write(tmp_path / "h.parquet")
+    again = History.read(tmp_path / "h.parquet")
+    assert (again.title, again.method, again.seed, again.data) == ("Mine", "my method", 3, "digits")
+    assert again.names == history.names
+    bare = History()
+    assert (bare.title, bare.method, bare.seed, bare.data) == (None, None, None, None)
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,14 @@ def series(draw):
 def test_windows_against_every_pair(run, window):
     values = run[2]
     pairs = [(m, n) for m, n in itertools.combinations(range(len(values)), 2) if n - m < window]
-    falls = [max([0.0, *(a[m] - a[n] for m, n in pairs)]) for a in values.T]
+    since = [
+        int((run[1] < j).sum()) for j in range(values.shape[1])
+    ]  # the first evaluation of each task or a later one
+    falls = [
+        max([0.0, *(a[m] - a[n] for m, n in pairs if m >= first)])
+        for a, first in zip(values.T, since, strict=True)
+        if first < len(values)
+    ]
     rises = [max([0.0, *(a[n] - a[m] for m, n in pairs)]) for a in values.T]
     np.testing.assert_array_equal(windowed_forgetting(*run, window=window).per_task, falls)
     np.testing.assert_array_equal(windowed_plasticity(*run, window=window).per_task, rises)
@@ -246,3 +253,10 @@ def test_worst_case_bounds_the_average(run):
     if seen > 1:
         weighted = values[-1, seen - 1] / seen + (1 - 1 / seen) * min_acc(*run)
         assert wc_acc(*run) == pytest.approx(weighted)
+
+
+def test_what_was_never_taught_is_not_forgotten():
+    """A task that is evaluated before it began stands at chance: a fall from there to 0 is no loss."""
+    series = [1, 2, 3, 4], [0, 0, 1, 1], [[60, 25], [80, 0], [80, 50], [70, 90]]
+    assert windowed_forgetting(*series, window=4).per_task.tolist() == [10, 0]
+    assert windowed_plasticity(*series, window=4).per_task.tolist() == [20, 90]

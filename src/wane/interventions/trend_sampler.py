@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -40,8 +41,8 @@ class TrendSampler:
         scope: which classes compete: all ``"seen"``, those of the tasks so far (without `class_to_task`: those that had
             samples in some evaluation), or only those of ``"past"`` tasks (in the first task: all seen).
         source: the split of the history to measure on: ``"replay"`` (the replayed rows of the training passes, free),
-            ``"holdout"``, or ``"test"``, which leaks the test data into training: an oracle, for comparison. A history
-            that has evaluations, but none of this split, is an error: no trend would ever show.
+            ``"holdout"``, or ``"test"``, which leaks the test data into training: an oracle, for comparison. Until
+            something is recorded there the draw is class-uniform; if a second task goes by without, a warning says so.
         literal: the paper's printed sign.
 
     >>> import numpy as np
@@ -82,12 +83,6 @@ class TrendSampler:
         import numpy as np
 
         recent = history.tail(self.window, split=self.source)
-        if history.evaluations and not recent:
-            known = ", ".join(sorted(history.splits))
-            raise ValueError(
-                f"nothing was recorded for source {self.source!r}, only for {known}: record with "
-                f"split={self.source!r}, draw uniformly until you have, or choose another source"
-            )
         values = np.full((len(recent), len(history.seen)), np.nan)
         for row, evaluation in enumerate(recent):
             values[row, evaluation.classes] = history.column(evaluation, self.signal)
@@ -105,6 +100,8 @@ class TrendSampler:
     def probabilities(self, history: History, *, task: int | None = None) -> Tensor:
         """(C,) probabilities of the draw, for every class known to the history; 0 for classes out of scope.
 
+        It can be asked at any time: while there is no trend to go by, all classes in scope are equally likely.
+
         Args:
             history: what was measured so far; read, never changed.
             task: the task that is being learnt; default: that of the last evaluation. With ``scope="past"`` and at the
@@ -113,9 +110,12 @@ class TrendSampler:
         import numpy as np
         import torch
 
-        if not history.evaluations:
-            raise ValueError("the history is empty: record an epoch first, or draw uniformly until there is one")
-        now = history.evaluations[-1].task if task is None else task
+        if not history.num_groups:
+            raise ValueError(
+                f"the history knows no {history.kind} yet: make it with class_to_task or names, or record an evaluation"
+            )
+        now = task if task is not None else history.evaluations[-1].task if history.evaluations else 0
+        self._warn_if_in_vain(history)
         decline = self.decline(history)
         inside = self._in_scope(history, now)
         if not inside.any():
@@ -126,14 +126,29 @@ class TrendSampler:
         return torch.softmax(torch.from_numpy(score), dim=0)
 
     def _in_scope(self, history: History, now: int) -> NDArray[np.bool_]:
-        tasks = history.class_to_task
-        if tasks is None:
+        import numpy as np
+
+        from wane.measures.task_map import tasks_of
+
+        seen = history.seen
+        if history.class_to_task is None:
             if self.scope == "past":
                 raise ValueError("scope='past' needs the task of each class: make the history with class_to_task")
-            return history.seen
+            return seen if seen.any() else ~seen
+        tasks = tasks_of(history.class_to_task, np.arange(len(seen)))
         begun: NDArray[np.bool_] = (tasks >= 0) & (tasks <= now)
         past = begun & (tasks < now)
         return past if self.scope == "past" and past.any() else begun
+
+    def _warn_if_in_vain(self, history: History) -> None:
+        """A source that nobody records makes every draw uniform, for ever: that is hardly what was wanted."""
+        if history.tail(1, split=self.source) or len({evaluation.task for evaluation in history.evaluations}) < 2:
+            return
+        warnings.warn(
+            f"nothing was recorded for source {self.source!r}, only for {', '.join(sorted(history.splits))}: the draw "
+            f"stays uniform; record with split={self.source!r}, or choose another source",
+            stacklevel=3,
+        )
 
 
 def least_squares_slopes(values: Array) -> Array:

@@ -12,8 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wane.files import read_whole, replace_file
-from wane.measures.history_files import KEYS, Contents, Evaluation, build_frame, metadata_of, read_frame, read_parquet
+from wane.measures.history_files import (
+    KEYS,
+    SAID,
+    Contents,
+    Evaluation,
+    build_frame,
+    metadata_of,
+    read_frame,
+    read_parquet,
+)
 from wane.measures.matrix import SignalMatrix
+from wane.measures.task_map import grown, merged, tasks_of
 from wane.softmax.registry import SIGNALS
 
 if TYPE_CHECKING:
@@ -32,6 +42,7 @@ Over = Literal["samples", "classes"]
 #: Where the tasks that were not learnt yet, and the untrained model, were measured, by the split that they belong to.
 FUTURE = {"test": "future", "test_task": "future_task"}
 UNTRAINED = {"test": "untrained", "test_task": "untrained_task"}
+BEFORE_TAUGHT = {*FUTURE.values(), *UNTRAINED.values()}
 
 
 class Trajectory(NamedTuple):
@@ -47,9 +58,16 @@ class History:
     """What was measured, class by class, step by step.
 
     Args:
-        class_to_task: the task of each class, for `matrix` and the column ``class_task`` (-1 where not given).
+        class_to_task: the task of each class, for `matrix` and the column ``class_task`` (-1 where not given). It may
+            be shorter than the head will be: a class beyond it belongs to the task in which it first has samples, so
+            ``[]`` lets a head that grows tell its tasks.
         names: what the classes are called.
         kind: what a group is, if not a class: ``"domain"``, ``"kind"``, ...; the column of `frame` is called so.
+        title: of the run, for pages and figures. This, like what follows, is written into the file, may be set later
+            as an attribute, and is absent where it is not known.
+        method: what the run's method is called, the same for all its seeds.
+        seed: of the run.
+        data: what the data set is called.
 
     >>> from wane import ClassMetrics
     >>> import torch
@@ -66,15 +84,21 @@ class History:
         *,
         names: Sequence[str] | None = None,
         kind: str = "class",
+        title: str | None = None,
+        method: str | None = None,
+        seed: int | None = None,
+        data: str | None = None,
     ) -> None:
         self.class_to_task = None if class_to_task is None else np.asarray(class_to_task, dtype=np.int64)
+        self._given = 0 if self.class_to_task is None else len(self.class_to_task)
         self.names = None if names is None else tuple(str(name) for name in names)
-        if names is not None and self.class_to_task is not None and len(names) != len(self.class_to_task):
+        if names is not None and self.class_to_task is not None and len(names) < len(self.class_to_task):
             raise ValueError(f"{len(names)} names for {len(self.class_to_task)} entries of class_to_task: "
                              f"give one for each {kind}")  # fmt: skip
         if not kind or kind in KEYS[:3] or kind == "n" or kind in SIGNALS:
             raise ValueError(f"kind is {kind!r}, which another column of the table has: choose another word")
         self.kind = kind
+        self.title, self.method, self.seed, self.data = title, method, seed, data
         #: The names of the signals it holds, in the order of `Evaluation.values`.
         self.signals: tuple[str, ...] = tuple(SIGNALS)
         self.evaluations: list[Evaluation] = []
@@ -117,8 +141,8 @@ class History:
         """Add one evaluation: a `ClassMetrics`, a `GroupMetrics`, or a mapping with ``n`` and signals by name.
 
         A mapping has a value for each class; a signal that is not in it is NaN. Costs O(classes), however long the
-        history is. Classes without samples get no row. There may be fewer classes than `class_to_task` names, as with
-        a head that grows.
+        history is. Classes without samples get no row. There may be fewer classes than `class_to_task` names, or
+        more, as with a head that grows.
         """
         if isinstance(metrics, Mapping):
             means, n = metrics, _counts(metrics)
@@ -128,16 +152,14 @@ class History:
                                  f"record a {type(metrics).__name__} with average=None")  # fmt: skip
             means = {name: value.cpu() for name, value in metrics.compute().items()}
             n = metrics.counts.cpu().numpy().copy()
-        limit = None if self.class_to_task is None else len(self.class_to_task)
-        if limit is not None and len(n) > limit:
-            raise ValueError(f"{len(n)} {_plural(self.kind)} were recorded, but class_to_task names {limit}: "
-                             "give the task of each")  # fmt: skip
         self._hold(name for name in SIGNALS if name in means)
         values = np.full((len(n), len(self.signals)), np.nan)
         for i, name in enumerate(self.signals):
             if name in means:
                 values[:, i] = _column(name, means[name], len(n))
         present = np.flatnonzero(n)
+        if self.class_to_task is not None and split not in BEFORE_TAUGHT:
+            self.class_to_task = grown(self.class_to_task, self._given, present, int(task))
         self.evaluations.append(Evaluation(int(step), int(task), split, present, n[present], values[present]))
         self._groups = max(self._groups, len(n))
         self._frame = None
@@ -167,11 +189,8 @@ class History:
         """Add all evaluations of `other` behind these."""
         if self.kind != other.kind:
             raise ValueError(f"one history is by {self.kind} and the other by {other.kind}: they do not fit together")
-        if self.class_to_task is None:
-            self.class_to_task = other.class_to_task
-        elif other.class_to_task is not None and not np.array_equal(self.class_to_task, other.class_to_task):
-            raise ValueError("the two histories divide the classes into tasks differently: "
-                             f"{self.class_to_task.tolist()} and {other.class_to_task.tolist()}")  # fmt: skip
+        self.class_to_task = merged(self.class_to_task, other.class_to_task)
+        self._given = max(self._given, other._given)
         self.names = other.names if self.names is None else self.names
         self._hold(other.signals)
         self.evaluations.extend(
@@ -224,7 +243,7 @@ class History:
                 classes have different numbers of samples.
         """
         last = {e.task: e for e in self._of_split(split)}
-        size = max(int(self._task_of().max()), *last) + 1
+        size = max(self._last_task(), *last) + 1
         matrix = np.full((size, size), np.nan)
         for k, evaluation in last.items():
             matrix[k] = self._by_task(evaluation, signal, size, over)
@@ -240,7 +259,7 @@ class History:
         `values` remembers its signal, as a `matrix` does; `over` is explained there.
         """
         chosen = self._of_split(split)
-        size = int(self._task_of().max()) + 1
+        size = self._last_task() + 1
         values = np.stack([self._by_task(e, signal, size, over) for e in chosen])
         return Trajectory(*_times(chosen), np.arange(size), SignalMatrix(values, signal))
 
@@ -252,7 +271,7 @@ class History:
         measured = [e for e in self.evaluations if e.split == UNTRAINED.get(split)]
         if not measured:
             return None
-        return self._by_task(measured[-1], signal, int(self._task_of().max()) + 1, over)
+        return self._by_task(measured[-1], signal, self._last_task() + 1, over)
 
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write Parquet, atomically: the file is whole or as it was before."""
@@ -294,14 +313,16 @@ class History:
 
     @classmethod
     def _of(cls, contents: Contents) -> History:
-        history = cls(contents.class_to_task, names=contents.names, kind=contents.kind)
+        history = cls(contents.class_to_task, kind=contents.kind, **contents.said)
+        history.names = contents.names
+        history._given = history._given if contents.given is None else contents.given
         history.signals, history.evaluations, history._groups = contents.signals, contents.evaluations, contents.groups
         return history
 
     def _contents(self) -> Contents:
-        return Contents(
-            self.evaluations, self.signals, self.class_to_task, self.names, self.kind, self.num_groups
-        )  # fmt: skip
+        said = {name: getattr(self, name) for name in SAID}
+        return Contents(self.evaluations, self.signals, self.class_to_task, self.names, self.kind, self.num_groups,
+                        self._given, said)  # fmt: skip
 
     def _hold(self, names: Any) -> None:
         """Make room for these signals; what was recorded before has NaN there."""
@@ -329,10 +350,13 @@ class History:
             )
         return self.class_to_task
 
+    def _last_task(self) -> int:
+        return int(self._task_of().max(initial=0))
+
     def _by_task(self, e: Evaluation, signal: str, size: int, over: Over) -> Array:
         if over not in ("samples", "classes"):
             raise ValueError(f"over is {over!r}: choose samples or classes")
-        tasks, column = self._task_of()[e.classes], self.column(e, signal)
+        tasks, column = tasks_of(self._task_of(), e.classes), self.column(e, signal)
         weights = e.n if over == "samples" else np.ones_like(e.n)
         if (tasks < 0).any():  # groups that belong to no task
             known = tasks >= 0

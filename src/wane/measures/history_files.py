@@ -13,10 +13,14 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from wane.measures.task_map import tasks_of
+
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["KEYS", "SCHEMA", "Contents", "Evaluation", "build_frame", "key_columns", "metadata_of", "read_frame"]
+__all__ = [
+    "KEYS", "SAID", "SCHEMA", "Contents", "Evaluation", "build_frame", "key_columns", "metadata_of", "read_frame",
+]  # fmt: skip
 
 #: 1: the eight signals of the paper, one column each. 2: the file says which signals and groups it holds.
 SCHEMA = 2
@@ -24,7 +28,9 @@ KEYS = ("step", "task", "split", "class", "class_task", "n")
 
 # Names in the metadata of a file. The task of every group is there because rows tell only of those evaluated.
 _SCHEMA, _SIGNALS, _NAMES, _KIND = "wane.schema", "wane.signals", "wane.names", "wane.kind"
-_CLASS_TO_TASK, _GROUPS = "wane.class_to_task", "wane.num_groups"
+_CLASS_TO_TASK, _GROUPS, _GIVEN = "wane.class_to_task", "wane.num_groups", "wane.tasks_given"
+#: What a history may say of the run that it is of; each is a name in the metadata, absent where it is not known.
+SAID = ("title", "method", "seed", "data")
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -50,6 +56,8 @@ class Contents(NamedTuple):
     names: tuple[str, ...] | None
     kind: str
     groups: int
+    given: int | None = None  # how many entries of class_to_task were given; None for all
+    said: dict[str, Any] = {}  # noqa: RUF012 (never changed): SAID, as far as it is known
 
 
 def key_columns(kind: str) -> tuple[str, ...]:
@@ -76,7 +84,7 @@ def build_frame(contents: Contents) -> polars.DataFrame:
         np.repeat(np.array([e.task for e in evaluations], np.int64), lengths),
         pl.Series([e.split for e in evaluations], dtype=pl.String).gather(np.repeat(np.arange(len(lengths)), lengths)),
         ids,
-        np.full(len(ids), -1) if task_of is None else task_of[ids],
+        np.concatenate([tasks_of(task_of, e.classes) for e in evaluations] or [np.empty(0, np.int64)]),
         n,
         *values.T,
     )
@@ -92,6 +100,9 @@ def metadata_of(contents: Contents) -> dict[str, str]:
         known[_NAMES] = list(contents.names)
     if contents.class_to_task is not None:
         known[_CLASS_TO_TASK] = contents.class_to_task.tolist()
+        if contents.given is not None and contents.given < len(contents.class_to_task):
+            known[_GIVEN] = contents.given
+    known |= {f"wane.{name}": value for name, value in contents.said.items() if value is not None}
     return {name: json.dumps(value) for name, value in known.items()}
 
 
@@ -116,6 +127,8 @@ def read_parquet(file: IO[bytes]) -> Contents:
         class_to_task=found.class_to_task if task_of is None else np.array(task_of, dtype=np.int64),
         names=None if names is None else tuple(names),
         groups=max(found.groups, said.get(_GROUPS, 0)),
+        given=said.get(_GIVEN),
+        said={name: said[f"wane.{name}"] for name in SAID if f"wane.{name}" in said},
     )
 
 

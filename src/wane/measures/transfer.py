@@ -208,16 +208,17 @@ def windowed_forgetting(
     """WF: the largest fall within ``window`` evaluations, mean over tasks (De Lange et al. 2023, Eq. 4).
 
     For each task: the largest ``A(m) - A(n)``, ``m < n``, both among ``window`` consecutive evaluations of
-    it; 0 if it never fell. Positive is worse. No boundaries between tasks are needed: every evaluation
-    counts, also while the task is being learnt. A task never evaluated is left out. Arguments as in
-    `min_acc`; the paper takes windows of 10 and 100.
+    it; 0 if it never fell. Positive is worse. Every evaluation since the task began counts, also while it is
+    being learnt; what was never taught cannot be forgotten. A task never evaluated is left out. Arguments as
+    in `min_acc`; the paper takes windows of 10 and 100.
 
     >>> series = [1, 2, 3, 4], [0, 0, 1, 1], [[60, np.nan], [80, np.nan], [50, 50], [40, 90]]
     >>> windowed_forgetting(*series, window=2).per_task, windowed_forgetting(*series, window=3).per_task
     (array([30.,  0.]), array([40.,  0.]))
     """
-    _, v, sign = _read_series(steps, tasks, values, signal)
-    return _windowed_fall(sign * v, window)
+    learning, v, sign = _read_series(steps, tasks, values, signal)
+    begun = learning[:, None] >= np.arange(v.shape[1])
+    return _windowed_fall(np.where(begun, sign * v, np.nan), window)
 
 
 def windowed_plasticity(
