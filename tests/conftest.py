@@ -17,7 +17,10 @@ torch.set_num_threads(1)
 # a busy machine is slow, and that is no failure: of no example, and of no drawing of examples
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
-collect_ignore = ["learners/record_peers.py"]  # a script, for a machine that has Mammoth
+collect_ignore = [  # scripts: for a machine that has Mammoth, and for a process of its own
+    "learners/record_peers.py",
+    "plugins/lightning_ddp.py",
+]
 
 
 @pytest.fixture

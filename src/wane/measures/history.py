@@ -151,7 +151,11 @@ class History:
                 raise ValueError(f"the history needs a value per {self.kind}, not average={metrics.average!r}: "
                                  f"record a {type(metrics).__name__} with average=None")  # fmt: skip
             means = {name: value.cpu() for name, value in metrics.compute().items()}
-            n = metrics.counts.cpu().numpy().copy()
+            # `compute` has put the counts of this process back: with several, n is that of all, as the means are
+            with metrics.sync_context(
+                metrics.dist_sync_fn, metrics.process_group, metrics.sync_on_compute, metrics.sync_on_compute
+            ):
+                n = metrics.counts.cpu().numpy().copy()
         self._hold(name for name in SIGNALS if name in means)
         values = np.full((len(n), len(self.signals)), np.nan)
         for i, name in enumerate(self.signals):
@@ -299,9 +303,14 @@ class History:
         if not Path(path).exists():
             raise FileNotFoundError(f"there is no history at {path}")
         try:
-            return cls._of(read_parquet(read_whole(Path(path))))
+            return cls.read_parquet(read_whole(Path(path)))
         except ValueError as error:
             raise ValueError(f"{path} {error}") from None
+
+    @classmethod
+    def read_parquet(cls, file: IO[bytes]) -> History:
+        """Read from an open file what `write_parquet` wrote; ValueError if it is something else."""
+        return cls._of(read_parquet(file))
 
     @classmethod
     def from_frame(cls, frame: polars.DataFrame, *, kind: str = "class") -> History:
