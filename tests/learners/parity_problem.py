@@ -60,6 +60,24 @@ def problem() -> Problem:
     return Problem(weights, steps, normal(24, FEATURES), labels, tasks, normal(24, CLASSES, scale=2.0))
 
 
+#: What stands for X-DER's lots, in both codes: logits are renewed at the first and second draw of a row.
+LOT = 0.4
+
+
+def known_logits() -> Tensor:
+    """The stored logits with those of the labels positive, as X-DER's rule takes for granted."""
+    p = problem()
+    own = torch.arange(len(p.labels)), p.labels
+    logits = p.logits.clone()
+    logits[own] = logits[own].abs() + 1
+    return logits
+
+
+def views_of(rows: Tensor, count: int) -> Tensor:
+    """(N, count, features): what stands for augmented views."""
+    return torch.stack([rows * (1 + 0.2 * k) + 0.1 * k for k in range(count)], 1)
+
+
 class Network(nn.Module):
     """Linear, ReLU, linear: with the two halves within reach, as both sides want them."""
 

@@ -18,12 +18,27 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parent))
-from parity_problem import BATCH, CLASSES, RATE, Network, problem, weights_of
+from parity_problem import BATCH, CLASSES, LOT, RATE, Network, known_logits, problem, views_of, weights_of
 
 SETTINGS = {
     "er_ace": {"use_custom_classifier": False, "task_free": False},
     "der": {"alpha": 0.3},
     "derpp": {"alpha": 0.3, "beta": 0.5},
+    "xder": {
+        "alpha": 0.6,
+        "beta": 0.9,
+        "gamma": 0.85,
+        "simclr_temp": 5.0,
+        "simclr_batch_size": 16,
+        "simclr_num_aug": 3,
+        "lambd": 0.5,
+        "constr_eta": 0.3,
+        "constr_margin": 0.5,
+        "dp_weight": 0.0,
+        "past_constraint": 0,
+        "future_constraint": 1,
+        "align_bn": 0,
+    },
     "agem": {},
     "gem": {"gamma": 0.5},
     "si": {"c": 0.5, "xi": 1.0},
@@ -40,6 +55,8 @@ class Given:
         self.rows: list[torch.Tensor] = []
         self.columns: tuple[str, ...] = ()
         self.filled = 0
+        self.logits, self.task_labels = problem().logits, problem().tasks.clone()
+        self.buffer_size, self.device = len(self.logits), "cpu"
 
     def is_empty(self) -> bool:
         return self.filled == 0
@@ -52,10 +69,13 @@ class Given:
 
     def get_data(self, *args: object, **kwargs: object) -> tuple[torch.Tensor, ...]:
         p, slots = problem(), self.rows.pop(0)
-        return tuple({"x": p.memory, "y": p.labels, "z": p.logits, "t": p.tasks}[c][slots] for c in self.columns)
+        return tuple(
+            {"x": p.memory, "y": p.labels, "z": self.logits, "t": p.tasks, "i": torch.arange(24)}[c][slots]
+            for c in self.columns
+        )
 
 
-COLUMNS = {"er_ace": "xy", "der": "xz", "derpp": "xyz", "agem": "xy", "gem": "xyt"}
+COLUMNS = {"er_ace": "xy", "der": "xz", "derpp": "xyz", "xder": "ixyzt", "agem": "xy", "gem": "xyt"}
 
 
 def record(name: str, module: str, kind: str) -> list[list[float]]:
@@ -78,7 +98,7 @@ def record(name: str, module: str, kind: str) -> list[list[float]]:
         batch_size=BATCH, minibatch_size=8, buffer_size=24, device="cpu", dataset="none", debug_mode=0, nowand=1,
     )  # fmt: skip
     vars(args).update(SETTINGS[name])
-    data = MagicMock(N_CLASSES=CLASSES, N_TASKS=3, N_CLASSES_PER_TASK=2, SETTING="class-il")
+    data = MagicMock(N_CLASSES=CLASSES, N_TASKS=3, N_CLASSES_PER_TASK=2, SETTING="class-il", SIZE=(4, 4))
     cls = getattr(__import__(f"models.{module}", fromlist=["x"]), kind)
     if name == "lwf_mc":
         sys.modules["models.lwf_mc"].get_dataset = lambda args: data
@@ -86,19 +106,27 @@ def record(name: str, module: str, kind: str) -> list[list[float]]:
     method.net.train()
     buffer = method.buffer = Given()
     buffer.columns = tuple(COLUMNS.get(name, "xy"))
+    if name == "xder":
+        count = args.simclr_num_aug
+        buffer.logits = known_logits()
+        method.update_counter = torch.zeros(24)
+        method.gpu_augmentation = lambda rows: views_of(rows[::count], count).flatten(0, 1)
+        torch.rand_like = lambda x: torch.full_like(x, LOT)
     found = []
     for task, steps in enumerate(problem().steps):
         method._current_task = task
         method._n_past_classes, method._n_seen_classes = 2 * task, 2 * task + 2
         buffer.filled = 12 * task
         old = copy.deepcopy(method.net).eval()
+        if name == "xder":
+            method.update_counter.zero_()
         if name == "gem" and task:
             method.grads_cs.append(torch.zeros(sum(method.grad_dims)))
         if name == "icarl" or name == "lwf_mc":
             method.old_net = old
         for step in steps:
             whole = torch.arange(buffer.filled)
-            buffer.rows = [whole] if name == "gem" else [step.first, step.second]
+            buffer.rows = [whole] if name == "gem" else [step.first, step.second, torch.cat([step.first, step.second])]
             extra = {}
             if name == "lwf":
                 extra["logits"] = old(step.rows).detach() if task else None
@@ -122,8 +150,8 @@ def main() -> None:
     for name in ("create_model", "create_model_and_transforms", "create_model_from_pretrained"):
         setattr(open_clip, name, lambda *a, **k: (MagicMock(),) * 3)
     commit = subprocess.run(["git", "-C", checkout, "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    kinds = {"er_ace": "ErACE", "der": "Der", "derpp": "Derpp", "agem": "AGem", "gem": "Gem", "si": "SI", "lwf": "Lwf",
-             "lwf_mc": "LwFMC", "icarl": "ICarl"}  # fmt: skip
+    kinds = {"er_ace": "ErACE", "der": "Der", "derpp": "Derpp", "xder": "XDer", "agem": "AGem", "gem": "Gem",
+             "si": "SI", "lwf": "Lwf", "lwf_mc": "LwFMC", "icarl": "ICarl"}  # fmt: skip
     weights = {}
     for name, kind in kinds.items():
         try:

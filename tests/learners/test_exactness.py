@@ -261,7 +261,7 @@ def test_a_network_that_cannot_be_taken_apart_is_one_sentence(name, tmp_path):
         run(config, tmp_path / "run", dataset=tiny_dataset())
 
 
-@pytest.mark.parametrize("name", ["icarl", "lwf_mc", "hat"])
+@pytest.mark.parametrize("name", ["icarl", "lwf_mc", "hat", "xder"])
 def test_methods_of_new_classes_refuse_a_stream_of_domains(name, tmp_path):
     with pytest.raises(ValueError, match="needs new classes in every task, and east has some that were there before"):
         run(domain_config(learner={"name": name}), tmp_path / "run", dataset=domain_dataset())

@@ -17,7 +17,7 @@ from wane.training.checkpoint import load_checkpoint
 from wane.training.run import run
 
 METHODS = (
-    "er_ace", "der", "derpp", "gem", "agem", "icarl", "ewc", "online_ewc", "si", "lwf", "lwf_mc", "hat", "pnn",
+    "er_ace", "der", "derpp", "xder", "gem", "agem", "icarl", "ewc", "online_ewc", "si", "lwf", "lwf_mc", "hat", "pnn",
 )  # fmt: skip
 MODELS = {"mlp": {"name": "mlp", "hidden": [16, 12]}, "cnn": {"name": "cnn", "width": 4, "hidden": None}}
 

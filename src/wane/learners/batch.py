@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+import torch
 from torch import Tensor
 
 from wane.memory import Memory
 from wane.streams import Task
 
-__all__ = ["Batch", "Observed", "Scene", "check_new_classes"]
+__all__ = ["Batch", "Observed", "Scene"]
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Batch:
         epoch_progress: how much of the epoch is done, from 0 to 1; the first step of an epoch has 0.
         parts: contiguous slices that cover the rows, each with a mean loss of its own (see `Learner.means`). The first
             one holds the new rows. Without replayed rows there is only that one.
+        views: (B, V, C, H, W) further, strongly augmented versions of each row; None unless the method asks for them
+            (`Learner.views`).
     """
 
     images: Tensor
@@ -41,6 +44,7 @@ class Batch:
     progress: float = 0.0
     epoch_progress: float = 0.0
     parts: tuple[slice, ...] = ()
+    views: Tensor | None = None
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -50,6 +54,23 @@ class Batch:
     def replayed(self) -> Tensor:
         """The mask that tells replayed rows from new ones."""
         return self.draw > 0
+
+    def passes(self) -> list[slice]:
+        """The rows of separate forward passes: those of each part.
+
+        Only a part of a single row, of which there is no variance, joins the pass of the part before it.
+
+        >>> y = torch.zeros(5, dtype=torch.int64)
+        >>> Batch(y, y, y, y, y, new=2, parts=(slice(0, 2), slice(2, 4), slice(4, 5))).passes()
+        [slice(0, 2, None), slice(2, 5, None)]
+        """
+        passes: list[slice] = []
+        for rows in self.parts:
+            if rows.stop - rows.start == 1 and passes:
+                passes[-1] = slice(passes[-1].start, rows.stop)
+            elif rows.stop > rows.start:  # on several devices a process may have no row of a part
+                passes.append(rows)
+        return passes
 
     def part(self, k: int) -> Batch:
         """The rows of the k-th part, as a batch with a single part.
@@ -76,6 +97,7 @@ class Batch:
             new=max(0, min(stop, self.new) - start),
             extras={name: column[chosen] for name, column in self.extras.items()},
             parts=(),
+            views=None if self.views is None else self.views[chosen],
         )
 
 
@@ -105,6 +127,8 @@ class Scene:
             features at the end of a task). Each item is a `Batch` and the rows' raw images.
         remembered: a pass over the rows in the memory at the time of the call, slot after slot and not augmented (for
             class means, or to rewrite what is stored with a row).
+        classes: the classes of every task of the stream, also of those to come.
+        generator: for random choices of the method's own; on several devices all processes draw the same from it.
     """
 
     task: Task
@@ -113,12 +137,5 @@ class Scene:
     memory: Memory | None
     batches: Callable[[], Iterator[tuple[Batch, Tensor]]]
     remembered: Callable[[], Iterator[Batch]]
-
-
-def check_new_classes(title: str, scene: Scene, past: tuple[int, ...]) -> None:
-    """An error for a method that cannot learn domains, where the classes of a task are those of the one before."""
-    if not set(past).isdisjoint(scene.task.classes):
-        raise ValueError(
-            f"{title} needs new classes in every task, and {scene.task.name} has some that were there before: use a "
-            "stream of classes, or another method"
-        )
+    classes: tuple[tuple[int, ...], ...] = ()
+    generator: torch.Generator = field(default_factory=torch.Generator)

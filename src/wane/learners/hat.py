@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
-from wane.learners.batch import Batch, Observed, Scene, check_new_classes
+from wane.learners.batch import Batch, Observed, Scene
 from wane.learners.learner import Learner
 from wane.models.blocks import Block, blocks_of, head_of, over_units
 
@@ -49,11 +49,11 @@ class HAT(Learner):
     Options: ClassVar[type[Any]] = Options
     needs_task = True
     answers_ahead = False
+    needs_new_classes = True
 
     def __init__(self, model: nn.Module, num_classes: int, options: Any = None) -> None:
         super().__init__(model, num_classes, options)
         self.blocks: list[Block] = blocks_of(model)
-        self.seen: tuple[int, ...] = ()
         self.embeddings = nn.ParameterList()  # one for each block of each task, the first task's first
         self.norms = nn.ModuleList()  # likewise
         for i, block in enumerate(self.blocks):
@@ -61,8 +61,6 @@ class HAT(Learner):
 
     def begin_task(self, scene: Scene) -> None:
         """An embedding for each block, and batch norm of the task's own."""
-        check_new_classes(self.title, scene, self.seen)
-        self.seen = scene.seen
         self.task, self.classes = scene.task.index, list(scene.task.classes)
         for earlier in (*self.embeddings, *self.norms):
             earlier.requires_grad_(False)

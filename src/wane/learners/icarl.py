@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from wane.learners.batch import Batch, Observed, Scene, check_new_classes
+from wane.learners.batch import Batch, Observed, Scene
 from wane.learners.gradients import trained
 from wane.learners.lwf import Teacher
 from wane.learners.lwf_mc import taught_targets
@@ -48,12 +48,12 @@ class ICaRL(Teacher):
     rows = "task_and_memory"
     policy = "herding"
     answers_ahead = False
+    needs_new_classes = True
 
     class_means: Tensor
 
     def begin_task(self, scene: Scene) -> None:
         """The old network, and room for the means."""
-        check_new_classes(self.title, scene, self.seen)
         super().begin_task(scene)
         if scene.task.index == 0:
             width = head_of(self.model).in_features

@@ -43,10 +43,14 @@ class Learner(nn.Module):
         means: how row losses become one loss: ``"one"`` mean over all rows; a mean for the new rows plus one for each
             ``"draw"``; or a mean for the new rows plus one for the replayed rows of each ``"task"``. See `Batch.parts`.
         policy: what the memory keeps, where the method itself says so (``"herding"``); None leaves it to the config.
+        offers: whether the loop offers the new rows of every step to the memory. If not, the method fills it itself, by
+            `scene.memory.offer` at the end of a task (X-DER).
+        rewrites: whether what is stored with replayed rows is renewed in every step, by their rows of `extras_of`.
         needs_task: whether `predict` must be told the task of each row. Such a method is evaluated in the
             task-incremental setting only.
         answers_ahead: whether it can be asked about tasks that have not begun. If not (a column for each task, class
             means), forward transfer is not measured.
+        needs_new_classes: whether no class may come twice; a stream of domains is then refused.
     """
 
     Options: ClassVar[type[Any]] = NoOptions
@@ -58,8 +62,11 @@ class Learner(nn.Module):
     rows: ClassVar[Literal["task", "seen", "task_and_memory"]] = "task"
     means: ClassVar[Literal["one", "draw", "task"]] = "one"
     policy: ClassVar[Literal["reservoir", "class_balanced", "herding"] | None] = None
+    offers: ClassVar[bool] = True
+    rewrites: ClassVar[bool] = False
     needs_task: ClassVar[bool] = False
     answers_ahead: ClassVar[bool] = True
+    needs_new_classes: ClassVar[bool] = False
 
     def __init__(self, model: nn.Module, num_classes: int, options: Any = None) -> None:
         super().__init__()
@@ -81,17 +88,8 @@ class Learner(nn.Module):
         return Observed(F.cross_entropy(logits, batch.labels, reduction="none"), logits)
 
     def logits_by_part(self, batch: Batch) -> Tensor:
-        """The logits of all rows, from a separate forward pass over each part: batch norm never mixes them.
-
-        Only a part of a single row, of which there is no variance, joins the pass of the part before it.
-        """
-        passes: list[slice] = []
-        for rows in batch.parts:
-            if rows.stop - rows.start == 1 and passes:
-                passes[-1] = slice(passes[-1].start, rows.stop)
-            elif rows.stop > rows.start:  # on several devices a process may have no row of a part
-                passes.append(rows)
-        return torch.cat([self.model(batch.images[rows]) for rows in passes])
+        """The logits of all rows, from a separate forward pass over each part: batch norm never mixes them."""
+        return torch.cat([self.model(batch.images[rows]) for rows in batch.passes()])
 
     def predict(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
         """Logits for evaluation, in eval mode. iCaRL, say, answers by nearest mean here.
@@ -134,5 +132,13 @@ class Learner(nn.Module):
         return {}
 
     def extras_of(self, batch: Batch, observed: Observed) -> dict[str, Tensor]:
-        """The values of `stored_extras` for every row of the step; the loop stores those of the new rows."""
+        """The values of `stored_extras` for every row of the step; the loop stores those of the new rows.
+
+        With `rewrites` it also stores those of the replayed rows, where they came from. Of a row that was drawn
+        twice in a step the first is stored.
+        """
         return {}
+
+    def views(self) -> int:
+        """How many strongly augmented versions of each row the next step needs, in `batch.views`, beside the row."""
+        return 0

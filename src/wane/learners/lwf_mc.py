@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from pydantic import NonNegativeFloat
 from torch import Tensor
 
-from wane.learners.batch import Batch, Observed, Scene, check_new_classes
+from wane.learners.batch import Batch, Observed
 from wane.learners.gradients import trained
 from wane.learners.lwf import Teacher
 
@@ -34,11 +34,7 @@ class LwFMC(Teacher):
     title = "LwF.MC"
     source = "Rebuffi et al., iCaRL: Incremental Classifier and Representation Learning, CVPR 2017"
     Options: ClassVar[type[Any]] = Options
-
-    def begin_task(self, scene: Scene) -> None:
-        """The old network; every class is new in its task."""
-        check_new_classes(self.title, scene, self.seen)
-        super().begin_task(scene)
+    needs_new_classes = True
 
     def observe(self, batch: Batch) -> Observed:
         """A row's loss is the mean over the seen classes."""

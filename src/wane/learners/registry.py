@@ -17,6 +17,7 @@ from wane.learners.lwf_mc import LwFMC
 from wane.learners.online_ewc import OnlineEWC
 from wane.learners.pnn import PNN
 from wane.learners.si import SI
+from wane.learners.xder import XDER
 from wane.registry import Registry
 
 __all__ = ["LEARNERS", "find_learner"]
@@ -24,9 +25,9 @@ __all__ = ["LEARNERS", "find_learner"]
 LEARNERS: Registry[type[Learner]] = Registry(
     "learner",
     {
-        "finetune": Finetune, "joint": Joint, "er": ER, "er_ace": ERACE, "der": DER, "derpp": DERpp, "gem": GEM,
-        "agem": AGEM, "icarl": ICaRL, "ewc": EWC, "online_ewc": OnlineEWC, "si": SI, "lwf": LwF, "lwf_mc": LwFMC,
-        "hat": HAT, "pnn": PNN,
+        "finetune": Finetune, "joint": Joint, "er": ER, "er_ace": ERACE, "der": DER, "derpp": DERpp,
+        "xder": XDER, "gem": GEM, "agem": AGEM, "icarl": ICaRL, "ewc": EWC, "online_ewc": OnlineEWC, "si": SI,
+        "lwf": LwF, "lwf_mc": LwFMC, "hat": HAT, "pnn": PNN,
     },
     group="wane.learners",
 )  # fmt: skip

@@ -150,6 +150,20 @@ class Memory:
         slots = np.arange(len(self), len(self) + len(rows))
         self._write(slots, rows, images, labels, task, step, ranks.numpy(), extras)
 
+    def rewrite(self, slots: Tensor, extras: Mapping[str, Tensor]) -> None:
+        """Renew what is stored with some rows; of a slot that is named twice the first counts.
+
+        >>> memory = Memory(capacity=2, row_shape=(1,), num_classes=2, dtype=torch.float32, extras={"seen": ()})
+        >>> memory.rewrite(torch.tensor([1, 1]), {"seen": torch.tensor([5.0, 6.0])})
+        >>> memory.extras["seen"]
+        tensor([0., 5.])
+        """
+        found, first = np.unique(slots.cpu().numpy(), return_index=True)
+        for name, values in extras.items():
+            target = self.extras[name]
+            chosen = values.detach().index_select(0, torch.from_numpy(first).to(values.device))
+            _put(target, found, chosen.to(self.device, target.dtype))
+
     def draw(
         self,
         n: int,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from wane.models.classifier import Classifier
 
-__all__ = ["Block", "blocks_of", "features_of", "head_of", "over_units"]
+__all__ = ["Block", "blocks_of", "features_of", "head_of", "over_units", "statistics_kept"]
 
 WEIGHTED = (nn.Linear, nn.Conv2d)
 PLAIN = (
@@ -128,3 +131,25 @@ def over_units(values: Tensor, like: Tensor) -> Tensor:
     if like.ndim == 2:
         return values.repeat_interleave(like.shape[1] // len(values))[None]
     return values.view(1, -1, *[1] * (like.ndim - 2))
+
+
+@contextmanager
+def statistics_kept(model: nn.Module, kept: bool = True) -> Iterator[None]:
+    """Inside, training passes leave the running statistics of batch norm as they are; without `kept` nothing changes.
+
+    >>> import torch
+    >>> norm = nn.BatchNorm1d(1).train()
+    >>> with statistics_kept(norm):
+    ...     norm(torch.tensor([[4.0], [8.0]])).flatten().tolist()
+    [-0.999..., 0.999...]
+    >>> norm.running_mean
+    tensor([0.])
+    """
+    followed = [m for m in model.modules() if kept and isinstance(m, _BatchNorm) and m.track_running_stats]
+    for norm in followed:
+        norm.track_running_stats = False
+    try:
+        yield
+    finally:
+        for norm in followed:
+            norm.track_running_stats = True

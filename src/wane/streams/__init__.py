@@ -24,6 +24,7 @@ from wane.streams.fetch import Archive, data_root
 from wane.streams.fingerprint import dataset_fingerprint, fingerprint_folder
 from wane.streams.own_data import from_arrays, from_folder
 from wane.streams.stream import Stream, Task, make_stream
+from wane.streams.views import strong_views
 
 __all__ = [
     "DATASETS",
@@ -49,5 +50,6 @@ __all__ = [
     "make_stream",
     "normalise",
     "reduced",
+    "strong_views",
     "with_holdout",
 ]

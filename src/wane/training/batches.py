@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from wane.learners import Batch, Observed, Scene
-from wane.streams import Task, crop_and_flip, eval_batch, normalise
+from wane.streams import Task, crop_and_flip, eval_batch, normalise, strong_views
 from wane.training.draws import Draw
 from wane.training.session import Session
 
@@ -69,7 +69,8 @@ def make_batch(
             name: torch.cat([column.new_zeros(len(rows), *column.shape[1:]), column[slots]])
             for name, column in memory.extras.items()
         }
-    moved = crop_and_flip(torch.cat(images), config.data.padding, config.data.flip, state.generators["augment"])
+    raw = torch.cat(images)
+    moved = crop_and_flip(raw, config.data.padding, config.data.flip, state.generators["augment"])
     batch = Batch(
         images=normalise(moved, dataset.mean, dataset.std, channels_last=state.channels_last),
         labels=torch.cat(ys),
@@ -81,8 +82,19 @@ def make_batch(
         progress=progress,
         epoch_progress=epoch_progress,
         parts=_parts(learner.means, len(rows), which, ts[-1][-len(slots) :] if len(slots) else slots),
+        views=_views(session, raw, learner.views()),
     )
     return batch, new
+
+
+def _views(session: Session, raw: Tensor, count: int) -> Tensor | None:
+    """(B, count, C, H, W) strongly augmented versions of each row; None if there are to be none."""
+    if count == 0:
+        return None
+    data, state = session.dataset, session.state
+    made = strong_views(raw, count, state.generators["augment"]).flatten(0, 1)
+    laid_out = normalise(made, data.mean, data.std, channels_last=state.channels_last)
+    return laid_out.view(len(raw), count, *raw.shape[1:])
 
 
 def _parts(means: str, new: int, which: Tensor, tasks: Tensor) -> tuple[slice, ...]:
@@ -103,18 +115,23 @@ def _parts(means: str, new: int, which: Tensor, tasks: Tensor) -> tuple[slice, .
 
 
 def remember(session: Session, task: Task, batch: Batch, images: Tensor, observed: Observed) -> None:
-    """Offer the new rows of a step, as they are in the data set, to the memory."""
-    state = session.state
-    if state.memory is None or batch.new == 0:
+    """Renew what is stored with replayed rows, and offer the new rows, as they are in the data set, to the memory."""
+    state, learner = session.state, session.learner
+    offered, renewed = learner.offers and batch.new > 0, learner.rewrites and batch.new < len(batch.labels)
+    if state.memory is None or not (offered or renewed):
         return
-    extras = {name: value[: batch.new] for name, value in state.learner.extras_of(batch, observed).items()}
+    extras = learner.extras_of(batch, observed)
+    if renewed:  # before a new row may take the slot
+        state.memory.rewrite(batch.slots[batch.new :], {name: value[batch.new :] for name, value in extras.items()})
+    if not offered:
+        return
     state.memory.offer(
         images,
         batch.labels[: batch.new],
         task=task.index,
         step=state.position.step,
         generator=state.generators["keep"],
-        extras=extras,
+        extras={name: value[: batch.new] for name, value in extras.items()},
     )
 
 
@@ -127,6 +144,8 @@ def make_scene(session: Session, task: Task) -> Scene:
         memory=session.memory,
         batches=lambda: task_batches(session, task),
         remembered=lambda: memory_batches(session),
+        classes=tuple(each.classes for each in session.stream),
+        generator=session.state.generators["method"],
     )
 
 

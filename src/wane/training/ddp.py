@@ -213,4 +213,5 @@ def _picked(batch: Batch, parts: list[list[slice]]) -> Batch:
         new=sum(max(0, min(rows.stop, batch.new) - rows.start) for rows in spans),
         extras={name: pick(column) for name, column in batch.extras.items()},
         parts=tuple(slice(start, stop) for start, stop in pairwise(accumulate([0, *lengths]))),
+        views=None if batch.views is None else pick(batch.views),
     )

@@ -61,7 +61,7 @@ def estimate(config: Config, *, extent: Extent | None = None) -> Estimate:
     """
     import torch
 
-    from wane.learners import LEARNERS
+    from wane.learners import LEARNERS, build_learner
     from wane.models import MODELS, build_model
     from wane.training.state import pick_device, use_threads
 
@@ -78,7 +78,8 @@ def estimate(config: Config, *, extent: Extent | None = None) -> Estimate:
         whole = method.replay == "whole"
         capacity = config.memory.capacity if method.has_memory() else 0
         replayed = capacity if whole else method.draws * config.learner.replay_size
-        rows = config.learner.batch_size + replayed
+        learner = build_learner(config.learner.name, model, extent.classes, config.learner.options)
+        rows = (config.learner.batch_size + replayed) * (1 + learner.views())
 
         def images(count: int) -> Tensor:
             return torch.rand(count, *shape, device=device).to(memory_format=layout)

@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from wane.learners import Learner
+from wane.learners import Learner, find_learner
+from wane.learners.describe import title_of
 from wane.memory import Memory
-from wane.runs.config import Config
+from wane.runs.config import Config, ConfigError
 from wane.streams import Dataset, Stream, Task
 from wane.training.events import Events
 from wane.training.groups import open_stream
@@ -79,7 +80,20 @@ def open_session(
     """A run that has not begun."""
     device = team.device(config)
     stream = open_stream(config, dataset.to(device))
+    check_classes(config, stream)
     return Session(config, stream, build_state(config, stream, model, device), team, folder, events)
+
+
+def check_classes(config: Config, stream: Stream) -> None:
+    """An error for a method that cannot learn domains, where the classes of a task are those of the one before."""
+    method, seen = find_learner(config.learner.name), set[int]()
+    for task in stream:
+        if method.needs_new_classes and not seen.isdisjoint(task.classes):
+            raise ConfigError(
+                f"{title_of(method)} needs new classes in every task, and {task.name} has some that were there before: "
+                "use a stream of classes, or another method"
+            )
+        seen.update(task.classes)
 
 
 def answers(learner: Learner, images: Tensor, tasks: Tensor) -> Tensor:

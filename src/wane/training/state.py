@@ -29,7 +29,7 @@ __all__ = ["Position", "State", "build_state", "make_optimiser", "pick_device", 
 VERSION = 2
 
 #: One generator for each kind of choice, so that a change in one (another augmentation, say) leaves the others alone.
-CHOICES = ("order", "augment", "keep", "draw")
+CHOICES = ("order", "augment", "keep", "draw", "method")
 
 
 @dataclass
@@ -77,7 +77,8 @@ class State:
             self.memory.load_state_dict(state["memory"])
         self.history.evaluations, self.history.signals = _unpack(state["history"])
         for name, g in self.generators.items():
-            g.set_state(state["generators"][name])
+            if name in state["generators"]:  # checkpoints of earlier versions had no choices of methods
+                g.set_state(state["generators"][name])
         torch.set_rng_state(state["global_generator"])
         if self.optimiser is not None:
             self.optimiser.load_state_dict(state["optimiser"])
