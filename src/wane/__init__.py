@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from wane.interventions.correction import LogitCorrection
     from wane.interventions.loss_weights import LossWeights
     from wane.interventions.trend_sampler import TrendSampler
     from wane.measures.early_warning import at_risk, check_at_risk
@@ -33,15 +34,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "SIGNALS", "ClassMetrics", "GroupMetrics", "History", "LossWeights", "Predictions", "Signal", "Signals",
-    "Trajectory", "TrendSampler", "align", "at_risk", "average", "backward_transfer", "check_at_risk", "compare",
-    "forgetting", "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity", "read_predictions",
-    "retention", "score", "signals", "signals_within", "wc_acc", "windowed_forgetting", "windowed_plasticity",
+    "SIGNALS", "ClassMetrics", "GroupMetrics", "History", "LogitCorrection", "LossWeights", "Predictions", "Signal",
+    "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average", "backward_transfer", "check_at_risk",
+    "compare", "forgetting", "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity",
+    "read_predictions", "retention", "score", "signals", "signals_within", "wc_acc", "windowed_forgetting",
+    "windowed_plasticity",
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `measures.transfer`.
 _HOME = {
     **dict.fromkeys(("ClassMetrics", "GroupMetrics"), "measures.group_metrics"),
+    "LogitCorrection": "interventions.correction",
     "LossWeights": "interventions.loss_weights",
     "TrendSampler": "interventions.trend_sampler",
     "load_runs": "runs.store",

@@ -1,1 +1,1 @@
-"""What signals can steer: the weight of a row in the loss, and which classes are replayed."""
+"""What signals can steer: the weight of a row in the loss, which classes are replayed, what is added to the logits."""

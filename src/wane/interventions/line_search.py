@@ -1,0 +1,199 @@
+"""How the mean of any signal changes while the logits of some groups are shifted together, and where it is greatest.
+
+For accuracy the best shift is exact: each row is right on one interval of shifts, and the ends of all intervals are the
+only places where the mean can change. Any other signal is looked at on a grid, on which the counts of greater
+logits are exact, and which is made finer around its best point.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from wane.interventions.group_rows import Rows
+from wane.softmax.registry import SIGNALS, Sample
+
+__all__ = ["FEW_GROUPS", "Problem", "ascend", "best_shift", "shift_once"]
+
+#: Points of a grid, and how often it is made finer: a range of 20 nats ends in steps of 0.001.
+POINTS, FINER = 41, 2
+#: Up to here the older groups are also shifted against the newer, and maxima further away are looked for.
+FEW_GROUPS = 32
+#: Signals that need no count of greater logits, which is the dear part.
+WITHOUT_RANK = ("loss", "nkl", "ctl", "cm")
+#: Rounds over all lines at most; and the least gain of a shift that is worth another.
+ROUNDS, LEAST = 5, 1e-6
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Find the offsets, one a group, that make the weighted mean of signal `by` greatest, less a ridge."""
+
+    rows: Rows
+    by: str
+    ridge: float
+
+
+class Sides(NamedTuple):
+    """Some rows with their offsets: what is shifted, and the others, as (n, groups) or, for ranks, (n, classes)."""
+
+    shifted: Tensor
+    others: Tensor
+    label: Tensor  # (n,) the label's own logit
+    own: Tensor  # (n,) whether it is shifted
+
+
+def ascend(problem: Problem, start: Tensor) -> Tensor:
+    """Shift one group at a time, and the older ones against the newer, until no shift gains anything."""
+    offsets, alone = start, torch.eye(len(start), dtype=torch.bool)
+    older = torch.ones_like(alone).tril()[1 : -1 if len(start) <= FEW_GROUPS else 1]
+    for _ in range(ROUNDS):
+        moved = False
+        for line in (*alone, *older):
+            shift, gain = best_shift(problem, offsets, line)
+            if gain > LEAST:
+                offsets, moved = offsets + shift * line, True
+        if not moved:
+            break
+    return offsets
+
+
+def shift_once(problem: Problem, offsets: Tensor) -> Tensor:
+    """The best single shift of one group, on the coarse grid: a look beyond the nearest maximum."""
+    best, most = offsets, 0.0
+    for line in torch.eye(len(offsets), dtype=torch.bool):
+        shift, gain = best_shift(problem, offsets, line, finer=0)
+        if gain > most:
+            best, most = offsets + shift * line, gain
+    return best
+
+
+def best_shift(problem: Problem, offsets: Tensor, line: Tensor, *, finer: int = FINER) -> tuple[float, float]:
+    """The shift of the groups in the mask `line` that makes the objective greatest, and what it gains over none."""
+    if problem.by == "accuracy":
+        return _best_for_accuracy(problem, offsets, line)
+    low, high = _range(problem, offsets, line)
+    best, gain = 0.0, 0.0
+    for _ in range(1 + finer):
+        grid = torch.linspace(low, high, POINTS, dtype=torch.float64)
+        shifts = torch.cat([grid, torch.zeros(1, dtype=torch.float64)]).sort().values
+        values = _means(problem, offsets, line, shifts) - _penalty(problem, offsets, line, shifts)
+        at, zero = int(values.argmax()), int((shifts == 0).nonzero()[0, 0])
+        if float(values[at] - values[zero]) > gain:
+            best, gain = float(shifts[at]), float(values[at] - values[zero])
+        step = (high - low) / (POINTS - 1)
+        low, high = best - step, best + step
+    return best, gain
+
+
+def _best_for_accuracy(problem: Problem, offsets: Tensor, line: Tensor) -> tuple[float, float]:
+    """The middle of the interval of shifts where most rows are right; of equal ones, the widest."""
+    rows = problem.rows
+    starts, ends, weights = [], [], []
+    for block in rows.blocks(rows.num_groups):
+        side = _sides(rows, rows.tops, block, offsets, line)
+        top, rest = side.shifted.amax(1), side.others.amax(1)
+        # a shifted label must reach the others' top, any other must not be passed; a tie goes to the label
+        right = side.label >= torch.where(side.own, top, rest)
+        starts.append(torch.where(side.own, rest - side.label, -math.inf)[right])
+        ends.append(torch.where(side.own, math.inf, side.label - top)[right])
+        weights.append(rows.weights[block][right])
+    begin, end, weight = torch.cat(starts), torch.cat(ends), torch.cat(weights)
+    places = torch.cat([begin, end])
+    places = torch.unique(places[places.isfinite()])
+    if len(places) == 0:
+        return 0.0, 0.0
+    # Beyond the first and the last place the mean stays what it is: there the interval is 2 wide.
+    edges = torch.cat([places[:1] - 2, places, places[-1:] + 2])
+    middles, widths = (edges[1:] + edges[:-1]) / 2, edges[1:] - edges[:-1]
+    points = torch.cat([middles, torch.zeros(1, dtype=torch.float64)])
+    begun, ended = (_weight_until(x, weight, points, right=right) for x, right in ((begin, True), (end, False)))
+    values = begun - ended - _penalty(problem, offsets, line, points)
+    at = int(torch.where(values[:-1] >= values[:-1].max() - 1e-12, widths, -1.0).argmax())
+    gain = float(values[at] - values[-1])
+    return (float(middles[at]), gain) if gain > 0 else (0.0, 0.0)
+
+
+def _weight_until(places: Tensor, weight: Tensor, points: Tensor, *, right: bool) -> Tensor:
+    """The weight of all places before each point, and, if `right`, at it."""
+    order = places.argsort()
+    total = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
+    return total[torch.searchsorted(places[order], points, right=right)]
+
+
+def _means(problem: Problem, offsets: Tensor, line: Tensor, shifts: Tensor) -> Tensor:
+    """(T,) the weighted mean of the signal at each shift, with its sign so that more is better."""
+    rows, signal, ranked = problem.rows, SIGNALS[problem.by], problem.by not in WITHOUT_RANK
+    total = torch.zeros(len(shifts), dtype=torch.float64)
+    for block in rows.blocks(rows.logits.shape[1] if ranked else rows.num_groups + len(shifts)):
+        side = _sides(rows, rows.scores, block, offsets, line)
+        every = torch.logaddexp(side.shifted.logsumexp(1)[:, None] + shifts, side.others.logsumexp(1)[:, None])
+        loss = every - side.label[:, None] - side.own[:, None] * shifts
+        top = above = loss  # what a signal does not look at
+        if problem.by == "cm" or ranked:
+            tops = _sides(rows, rows.tops, block, offsets, line)
+            top = torch.maximum(tops.shifted.amax(1)[:, None] + shifts, tops.others.amax(1)[:, None])
+        if ranked:
+            above = _above(_class_sides(rows, block, offsets, line), shifts)
+        sample = Sample((-loss).exp(), (top - every).exp(), loss, above, above + 1, rows.classes, rows.limit)
+        total += rows.weights[block] @ signal.of(sample).double()
+    return total * signal.sign
+
+
+def _above(side: Sides, shifts: Tensor) -> Tensor:
+    """(n, T) how many logits are greater than the label's, at each of the sorted shifts."""
+    points = len(shifts)
+    found = torch.empty(len(side.label), points, dtype=torch.float64)
+    for own, still, moving in ((True, side.shifted, side.others), (False, side.others, side.shifted)):
+        mine = (side.own == own).nonzero()[:, 0]
+        label = side.label[mine, None]
+        fixed = (still[mine] > label).sum(1, keepdim=True)
+        # a logit of the other side is passed by a shifted label, or passes one that is not, where the shift is `meet`
+        meet = moving[mine] - label if own else label - moving[mine]
+        index = torch.bucketize(meet, shifts, right=not own)
+        flat = index + torch.arange(len(mine))[:, None] * (points + 1)
+        counts = torch.bincount(flat.reshape(-1), minlength=len(mine) * (points + 1)).view(len(mine), points + 1)
+        passed = counts.cumsum(1)[:, :points]
+        found[mine] = (fixed + (moving.shape[1] - passed if own else passed)).double()
+    return found
+
+
+def _range(problem: Problem, offsets: Tensor, line: Tensor) -> tuple[float, float]:
+    """Between the least and the greatest shift at which a logit meets the label's, and 1 further."""
+    rows, ranked = problem.rows, problem.by not in WITHOUT_RANK
+    low, high = math.inf, -math.inf
+    for block in rows.blocks(rows.logits.shape[1] if ranked else rows.num_groups):
+        side = _class_sides(rows, block, offsets, line) if ranked else _sides(rows, rows.tops, block, offsets, line)
+        for own, moving in ((True, side.others), (False, side.shifted)):
+            mine = side.own == own
+            meet = (moving if ranked else moving.amax(1, keepdim=True))[mine] - side.label[mine, None]
+            meet = meet[meet.isfinite()] * (1 if own else -1)
+            if len(meet):
+                low, high = min(low, float(meet.min())), max(high, float(meet.max()))
+    return (low - 1, high + 1) if low <= high else (-1.0, 1.0)
+
+
+def _sides(rows: Rows, values: Tensor, block: slice, offsets: Tensor, line: Tensor) -> Sides:
+    """Groups that are shifted and others, in float64."""
+    group = rows.group[block]
+    moved = values[block].to("cpu", torch.float64) + offsets
+    return Sides(moved[:, line], moved[:, ~line], rows.label[block] + offsets[group], line[group])
+
+
+def _class_sides(rows: Rows, block: slice, offsets: Tensor, line: Tensor) -> Sides:
+    """Classes that are shifted and others, in float64."""
+    taking_part, members, group = rows.members >= 0, rows.members.clamp(min=0), rows.group[block]
+    moved = rows.logits[block].to("cpu", torch.float64) + offsets[members]
+    shifted = taking_part & line[members]
+    return Sides(
+        moved[:, shifted], moved[:, taking_part & ~shifted], rows.label[block] + offsets[group], line[group]
+    )  # fmt: skip
+
+
+def _penalty(problem: Problem, offsets: Tensor, line: Tensor, shifts: Tensor) -> Tensor:
+    """(T,) of the ridge."""
+    return problem.ridge / 2 * (offsets + shifts[:, None] * line).square().sum(1)
