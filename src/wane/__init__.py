@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from wane.interventions.correction import LogitCorrection
     from wane.interventions.loss_weights import LossWeights
     from wane.interventions.trend_sampler import TrendSampler
+    from wane.measures.calibration import CalibrationMetrics, brier_score, calibration_error
     from wane.measures.early_warning import at_risk, check_at_risk
     from wane.measures.group_metrics import ClassMetrics, GroupMetrics
     from wane.measures.history import History, Trajectory
@@ -34,17 +35,29 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+<<<<<<< Updated upstream
     "SIGNALS", "ClassMetrics", "GroupMetrics", "History", "LogitCorrection", "LossWeights", "Predictions", "Signal",
     "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average", "backward_transfer", "check_at_risk",
     "compare", "forgetting", "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity",
     "read_predictions", "retention", "score", "signals", "signals_within", "wc_acc", "windowed_forgetting",
     "windowed_plasticity",
+=======
+    "SIGNALS", "CalibrationMetrics", "ClassMetrics", "GroupMetrics", "History", "LossWeights", "Predictions", "Signal",
+    "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average", "backward_transfer", "brier_score",
+    "calibration_error", "check_at_risk", "compare", "forgetting", "forward_transfer", "linear_signals", "load_runs",
+    "min_acc", "plasticity", "read_predictions", "retention", "score", "signals", "signals_within", "wc_acc",
+    "windowed_forgetting", "windowed_plasticity",
+>>>>>>> Stashed changes
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `measures.transfer`.
 _HOME = {
     **dict.fromkeys(("ClassMetrics", "GroupMetrics"), "measures.group_metrics"),
+<<<<<<< Updated upstream
     "LogitCorrection": "interventions.correction",
+=======
+    **dict.fromkeys(("CalibrationMetrics", "brier_score", "calibration_error"), "measures.calibration"),
+>>>>>>> Stashed changes
     "LossWeights": "interventions.loss_weights",
     "TrendSampler": "interventions.trend_sampler",
     "load_runs": "runs.store",

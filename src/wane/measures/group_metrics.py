@@ -7,15 +7,13 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from wane.softmax.registry import SIGNALS
+from wane.measures.bins import BINS, add_to_bins, as_bins
+from wane.measures.pooling import pooled_value
+from wane.measures.sums import on_grid
+from wane.softmax.registry import SIGNALS, Bins
 from wane.softmax.signals import Signals, signals
 
-__all__ = ["GRID", "ClassMetrics", "GroupMetrics"]
-
-#: Every value is rounded to this grid before it is added. float64 then adds without any rounding (up to a sum of 2**21
-#: a group), so the result is the same to the last bit in whatever order samples, batches and processes come. The
-#: rounding, 1e-10, is far below the float32 that the values are made of.
-GRID = 2.0**-32
+__all__ = ["ClassMetrics", "GroupMetrics"]
 
 
 class GroupMetrics(Metric):
@@ -26,6 +24,9 @@ class GroupMetrics(Metric):
     Args:
         num_groups: how many there are; ids run from 0.
         classes: the classes that compete in the softmax, as in `wane.signals`. Default: all.
+        also: further measures: ``"mrr"``, ``"top5"``, ``"brier"``, ``"ece"`` and others of `wane.SIGNALS.further`.
+            Those of calibration are made of sums in `bins` of confidence, right-closed and of equal width.
+        bins: how many.
         ignore_index: the label of padding, which never counts, whatever its group.
         average: None for a value per group, ``"macro"`` for the mean over the groups that had samples, ``"micro"`` for
             the mean over samples: scalars, as a logger wants them.
@@ -44,12 +45,16 @@ class GroupMetrics(Metric):
 
     sums: Tensor
     counts: Tensor
+    bin_sums: Tensor
+    bin_counts: Tensor
 
     def __init__(
         self,
         num_groups: int,
         *,
         classes: Sequence[int] | None = None,
+        also: Sequence[str] = (),
+        bins: int = BINS,
         ignore_index: int | None = None,
         average: str | None = None,
         validate: bool = True,
@@ -62,10 +67,17 @@ class GroupMetrics(Metric):
             raise ValueError(f"unknown average {average!r}: choose None, 'macro' or 'micro'")
         self.num_groups, self.classes, self.ignore_index = num_groups, classes, ignore_index
         self.average, self.validate = average, validate
-        #: The signals that are summed: those that were known when the metric was made.
-        self.signals = tuple(SIGNALS)
+        self.also = (also,) if isinstance(also, str) else tuple(also)
+        #: The signals that are summed: those that were known when the metric was made, and those asked for.
+        self.signals = tuple(row.name for row in SIGNALS.of_samples(self.also))
+        #: The measures that are made of bins.
+        self.pooled = tuple(row.name for row in SIGNALS.pooled(self.also))
         self.add_state("sums", torch.zeros(num_groups, len(self.signals), dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("counts", torch.zeros(num_groups, dtype=torch.int64), dist_reduce_fx="sum")
+        if self.pooled:
+            self.add_state("bin_counts", torch.zeros(num_groups, bins, dtype=torch.int64), dist_reduce_fx="sum")
+            sums = torch.zeros(num_groups, bins, 2, dtype=torch.float64)
+            self.add_state("bin_sums", sums, dist_reduce_fx="sum")
 
     def update(
         self,
@@ -104,18 +116,15 @@ class GroupMetrics(Metric):
 
     def compute(self) -> dict[str, Tensor]:
         """The mean of each signal by name; NaN for a group without samples."""
-        sums, counts = self.sums, self.counts
-        if self.average == "micro":
-            sums, counts = sums.sum(0, keepdim=True), counts.sum(0, keepdim=True)
-        means = self._means(sums, counts)
+        means = self._means(torch.zeros_like(self.counts), 1) if self.average == "micro" else self._means()
         return means if self.average is None else {name: value.nanmean() for name, value in means.items()}
 
     def _score(self, logits: Any, labels: Any, probabilities: Any) -> Signals:
         if logits is not None:
             logits = torch.as_tensor(logits).detach()
         return signals(
-            logits, labels, probabilities=probabilities, classes=self.classes, ignore_index=self.ignore_index,
-            validate=self.validate,
+            logits, labels, probabilities=probabilities, classes=self.classes, also=self.also,
+            ignore_index=self.ignore_index, validate=self.validate,
         )  # fmt: skip
 
     def _add(self, scored: Signals, ids: Tensor, kept: Any, *, what: str, hint: str) -> Tensor:
@@ -130,14 +139,34 @@ class GroupMetrics(Metric):
             row = int(torch.arange(ids.numel())[kept][wrong.cpu()][0])
             raise ValueError(f"{what} {int(ids.reshape(-1)[row])} at row {row} is not a {what} from 0 to "
                              f"{self.num_groups - 1}: {hint}")  # fmt: skip
-        added = _on_grid(rows.to(self.sums))
+        added = on_grid(rows.to(self.sums))
         self.sums.index_add_(0, flat, added)
         self.counts += torch.bincount(flat, minlength=self.num_groups)
+        if self.pooled:
+            confidence, correct = (
+                rows[:, self.signals.index(name)].contiguous() for name in ("confidence", "accuracy")
+            )
+            add_to_bins(self.bin_counts, self.bin_sums, flat, confidence, correct)
         return flat
 
-    def _means(self, sums: Tensor, counts: Tensor) -> dict[str, Tensor]:
-        """0 / 0 is the NaN of a group that had no sample."""
-        return dict(zip(self.signals, (sums / counts[:, None]).unbind(1), strict=True))
+    def bins_of(self, union: Tensor | None = None, size: int = 0) -> Bins | None:
+        """What fell into each bin of confidence, (groups, bins); None if no measure is made of bins.
+
+        Args:
+            union: (groups,) put the groups together by these numbers.
+            size: how many numbers there are.
+        """
+        if not self.pooled:
+            return None
+        return as_bins(*(_united(state, union, size) for state in (self.bin_counts, self.bin_sums)))
+
+    def _means(self, union: Tensor | None = None, size: int = 0) -> dict[str, Tensor]:
+        """The value of each group, or of each union of groups. 0 / 0 is the NaN of one that had no sample."""
+        sums, counts = (_united(state, union, size) for state in (self.sums, self.counts))
+        means = dict(zip(self.signals, (sums / counts[:, None]).unbind(1), strict=True))
+        if (bins := self.bins_of(union, size)) is not None:
+            means |= {name: torch.from_numpy(pooled_value(name, bins)).to(sums.device) for name in self.pooled}
+        return means
 
     def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Any:
         """Follow a module to another device, but not to another type: in half precision the sums would be wrong."""
@@ -155,6 +184,8 @@ class ClassMetrics(GroupMetrics):
     Args:
         num_classes: the size of the head, C.
         classes: the classes that compete in the softmax, as in `wane.signals`. Default: all.
+        also: further measures, as in `GroupMetrics`.
+        bins: as in `GroupMetrics`.
         ignore_index: the label of padding, which is not counted.
         average: None for a value per class, ``"macro"`` for the mean over the classes that had samples, ``"micro"`` for
             the mean over samples: scalars, as a logger wants them.
@@ -176,6 +207,8 @@ class ClassMetrics(GroupMetrics):
         num_classes: int,
         *,
         classes: Sequence[int] | None = None,
+        also: Sequence[str] = (),
+        bins: int = BINS,
         ignore_index: int | None = None,
         average: str | None = None,
         flow: bool = False,
@@ -185,8 +218,9 @@ class ClassMetrics(GroupMetrics):
         if num_classes < 2:
             raise ValueError(f"num_classes is {num_classes}: signals compare at least 2 classes")
         super().__init__(
-            num_classes, classes=classes, ignore_index=ignore_index, average=average, validate=validate, **options
-        )
+            num_classes, classes=classes, also=also, bins=bins, ignore_index=ignore_index, average=average,
+            validate=validate, **options,
+        )  # fmt: skip
         self.num_classes, self.flow = num_classes, flow
         if flow:
             self.add_state(
@@ -214,7 +248,7 @@ class ClassMetrics(GroupMetrics):
         share = None
         if self.flow and scores is not None:
             p = scores.reshape(-1, self.num_classes)[kept].to(self.sums)
-            share = _on_grid(p.softmax(1) if probabilities is None else p)
+            share = on_grid(p.softmax(1) if probabilities is None else p)
         hint = "correct it, or name it as ignore_index if it marks padding"
         flat = self._add(scored, ids, kept, what="label", hint=hint)
         if share is not None:
@@ -233,9 +267,7 @@ class ClassMetrics(GroupMetrics):
         if task.shape != (self.num_classes,) or int(task.min()) < 0:
             raise ValueError(f"class_to_task should give a task from 0 for each of the {self.num_classes} classes, "
                              f"not {class_to_task!r}")  # fmt: skip
-        size = int(task.max()) + 1
-        sums = self.sums.new_zeros(size, self.sums.shape[1]).index_add_(0, task, self.sums)
-        return self._means(sums, self.counts.new_zeros(size).index_add_(0, task, self.counts))
+        return self._means(task, int(task.max()) + 1)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """One line a bounded signal over the classes, worst first by its own order; returns (figure, axes)."""
@@ -244,7 +276,7 @@ class ClassMetrics(GroupMetrics):
         values = self.compute() if val is None else val
         if ax is None:
             _, ax = plt.subplots(figsize=(6, 3.5), layout="constrained")
-        for name in self.signals:
+        for name in (*self.signals, *self.pooled):
             row = SIGNALS[name]
             if not row.bounded:
                 continue  # not on the scale of the others
@@ -259,8 +291,11 @@ class ClassMetrics(GroupMetrics):
         return ax.figure, ax
 
 
-def _on_grid(values: Tensor) -> Tensor:
-    return (values * (1 / GRID)).round_().mul_(GRID)
+def _united(state: Tensor, union: Tensor | None, size: int) -> Tensor:
+    """Sums of groups as sums of unions of groups."""
+    if union is None:
+        return state
+    return state.new_zeros(size, *state.shape[1:]).index_add_(0, union, state)
 
 
 def _integers(values: Any, what: str, like: Tensor) -> Tensor:

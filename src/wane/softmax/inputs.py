@@ -97,7 +97,7 @@ def check_logits(
     check_range(labels, classes, ignored)
 
     def sentence(row: int) -> str:
-        top, gap, *_ = map(float, statistics_of(row))
+        top, gap = map(float, statistics_of(row)[:2])
         if top == -math.inf or (math.isfinite(top) and gap == -math.inf):
             return (f"the label's own logit is -inf at row {row}: a masked class cannot be the true one, so "
                     "unmask it, or leave the row out")  # fmt: skip

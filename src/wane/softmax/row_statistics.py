@@ -26,15 +26,19 @@ ONE_BLOCK = 2**20
 
 
 class RowStatistics(NamedTuple):
-    """Four numbers a row; everything is relative to the row's maximum, so logits of 1e4 lose nothing."""
+    """Four numbers a row; everything is relative to the row's maximum, so logits of 1e4 lose nothing.
+
+    The fifth, `squares`, is None unless it was asked for.
+    """
 
     top: Tensor  # the greatest logit (or the greatest probability)
     gap: Tensor  # label's logit minus the greatest: 0 if the label is on top (for probabilities: the logarithm's)
     log_sum: Tensor  # log(sum(exp(z - top))): minus the log of the greatest probability
     above: Tensor  # how many classes have a strictly greater logit, as a float
+    squares: Tensor | None = None  # sum(exp(z - top)^2) (or the sum of the squared probabilities)
 
 
-def plain(logits: Tensor, labels: Tensor, *, to_compile: bool = False) -> RowStatistics:
+def plain(logits: Tensor, labels: Tensor, *, to_compile: bool = False, squares: bool = False) -> RowStatistics:
     """The definition: (N, C) logits, (N,) labels. Half precision is accumulated in float32."""
     z = widen(logits)
     label = _of_label(z, labels)
@@ -44,17 +48,20 @@ def plain(logits: Tensor, labels: Tensor, *, to_compile: bool = False) -> RowSta
     top = z.amax(1, keepdim=True)
     # A compiled sum adds one after the other: over many classes float32 would lose digits, float64 costs nothing then.
     wide = z.dtype if z.shape[1] <= FEW_CLASSES else torch.float64
-    log_sum = (z - top).exp().sum(1, dtype=wide).to(z.dtype).log()
+    weights = (z - top).exp()
+    log_sum = weights.sum(1, dtype=wide).to(z.dtype).log()
     above = (z > label).to(z.dtype).sum(1)
-    return RowStatistics(top[:, 0], (label - top)[:, 0], log_sum, above)
+    squared = weights.square().sum(1, dtype=wide).to(z.dtype) if squares else None
+    return RowStatistics(top[:, 0], (label - top)[:, 0], log_sum, above, squared)
 
 
-def chunked(logits: Tensor, labels: Tensor) -> RowStatistics:
+def chunked(logits: Tensor, labels: Tensor, *, squares: bool = False) -> RowStatistics:
     """`plain` without a compiler: each block of rows is read from the cache by the five passes, not from memory."""
     rows, classes = logits.shape
     dtype = wide_dtype(logits.dtype)
     label = _of_label(logits, labels).to(dtype)
     top, total, above = (logits.new_empty(rows, 1, dtype=dtype) for _ in range(3))
+    squared = logits.new_empty(rows, 1, dtype=dtype) if squares else None
     step = rows_per_chunk(rows, classes)
     buffer = logits.new_empty(step, classes, dtype=dtype)
     for i in range(0, rows, step):
@@ -66,22 +73,30 @@ def chunked(logits: Tensor, labels: Tensor) -> RowStatistics:
         torch.amax(z, 1, keepdim=True, out=top[block])
         torch.sub(z, top[block], out=work).exp_()
         torch.sum(work, 1, keepdim=True, out=total[block])
-    return RowStatistics(top[:, 0], (label - top)[:, 0], total.log_()[:, 0], above[:, 0])
+        if squared is not None:
+            torch.sum(work.square_(), 1, keepdim=True, out=squared[block])
+    return RowStatistics(
+        top[:, 0], (label - top)[:, 0], total.log_()[:, 0], above[:, 0], None if squared is None else squared[:, 0]
+    )
 
 
-def of_probabilities(probabilities: Tensor, labels: Tensor) -> tuple[RowStatistics, Tensor, Tensor]:
+def of_probabilities(
+    probabilities: Tensor, labels: Tensor, *, squares: bool = False
+) -> tuple[RowStatistics, Tensor, Tensor]:
     """The statistics, and each row's least probability and sum, which tell whether they were probabilities."""
     p = widen(probabilities)
     label = _of_label(p, labels)
     top = p.amax(1)
     above = torch.cat([(b > y).to(p.dtype).sum(1) for b, y in zip(_blocks(p), _blocks(label, p), strict=True)])
     log_top = top.log()
-    return RowStatistics(top, label[:, 0].log() - log_top, -log_top, above), p.amin(1), p.sum(1)
+    squared = p.square().sum(1) if squares else None
+    return RowStatistics(top, label[:, 0].log() - log_top, -log_top, above, squared), p.amin(1), p.sum(1)
 
 
 def of_linear(
-    hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, *, vocabulary_chunk: int
-) -> RowStatistics:
+    hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, *, vocabulary_chunk: int,
+    squares: bool = False,
+) -> RowStatistics:  # fmt: skip
     """As `plain(hidden @ weight.T + bias, labels)`, holding (rows, vocabulary_chunk) logits at a time."""
     wide = wide_dtype(hidden.dtype)
     # A dot product a row, rounded as the matrix product would round it.
@@ -91,7 +106,7 @@ def of_linear(
         label = label + bias[own].to(wide)
     label = label.to(hidden.dtype).to(wide).masked_fill(no_class, torch.nan)[:, None]
     top = torch.full_like(label, -torch.inf)
-    total, above = torch.zeros_like(label), torch.zeros_like(label)
+    total, above, squared = (torch.zeros_like(label) for _ in range(3))
     for start in range(0, len(weight), vocabulary_chunk):
         columns = slice(start, start + vocabulary_chunk)
         z = hidden @ weight[columns].T
@@ -105,17 +120,22 @@ def of_linear(
         new_top = torch.maximum(top, z.amax(1, keepdim=True))
         # exp(-inf - -inf) would be NaN where every class so far is masked; the total there is 0 anyway.
         shift = torch.where(new_top.isneginf(), torch.zeros_like(new_top), new_top)
-        total = total * (top - shift).exp() + z.sub_(shift).exp_().sum(1, keepdim=True)
+        before = (top - shift).exp()
+        total = total * before + z.sub_(shift).exp_().sum(1, keepdim=True)
+        if squares:
+            squared = squared * before.square() + z.square_().sum(1, keepdim=True)
         top = new_top
-    return RowStatistics(top[:, 0], (label - top)[:, 0], total.log()[:, 0], above[:, 0])
+    return RowStatistics(
+        top[:, 0], (label - top)[:, 0], total.log()[:, 0], above[:, 0], squared[:, 0] if squares else None
+    )
 
 
-def of_logits(logits: Tensor, labels: Tensor) -> RowStatistics:
+def of_logits(logits: Tensor, labels: Tensor, *, squares: bool = False) -> RowStatistics:
     """By the fastest kernel that needs no compiler of its own."""
     if torch.compiler.is_compiling() or (logits.requires_grad and torch.is_grad_enabled()):
-        return plain(logits, labels)
+        return plain(logits, labels, squares=squares)
     with torch.no_grad():
-        return chunked(logits, labels)
+        return chunked(logits, labels, squares=squares)
 
 
 def wide_dtype(dtype: torch.dtype) -> torch.dtype:

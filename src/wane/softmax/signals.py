@@ -23,7 +23,7 @@ from wane.softmax.inputs import (
 )
 from wane.softmax.registry import SIGNALS, Sample, Signal
 from wane.softmax.row_statistics import RowStatistics, of_linear, of_probabilities, rows_per_chunk
-from wane.softmax.scoring import finished, score_logits, score_statistics
+from wane.softmax.scoring import finished, read_squares, score_logits, score_statistics
 from wane.softmax.within import signals_within
 
 __all__ = ["SIGNALS", "Sample", "Signal", "Signals", "linear_signals", "signals", "signals_within"]
@@ -35,6 +35,7 @@ def signals(
     *,
     probabilities: Any = None,
     classes: Sequence[int] | Tensor | None = None,
+    also: Sequence[str] = (),
     ignore_index: int | None = None,
     validate: bool = True,
     compiled: bool | None = None,
@@ -47,6 +48,9 @@ def signals(
         probabilities: instead of `logits`, where only the softmax was kept. A label of probability 0 has infinite loss.
         classes: the classes that compete (the seen ones, or the task's own); C is then their number. Default: all.
             Labels keep their numbers. A `range` costs nothing, any other choice one copy of its columns.
+        also: further measures from the same pass: ``"mrr"``, ``"ndcg"``, ``"top5"`` (any k), ``"confidence"``,
+            ``"brier"`` and the others of `wane.SIGNALS.further`. For the ``"ece"`` and what else is made of bins, the
+            confidence is what one sample has.
         ignore_index: the label of padding; there every signal is NaN and the rank 0.
         validate: look for labels out of range, NaN, +inf, and probabilities that are none. Needs no pass of its own
             over the logits, but waits for the device; with False, broken rows come out as NaN.
@@ -65,6 +69,8 @@ def signals(
     [0.99, 0.35]
     >>> [round(x, 4) for x in s.log_tlr.tolist()]
     [0.5, 0.0]
+    >>> signals(probabilities=torch.tensor([a, b]), labels=[0, 0], also=["top2"]).top2.tolist()
+    [1.0, 0.0]
     """
     if (logits is None) == (probabilities is None) or labels is None:
         raise TypeError("give labels and either logits or probabilities: signals(logits, labels), "
@@ -84,6 +90,7 @@ def signals(
     whole = scores
     if classes is not None:
         scores, labels = restrict(scores, labels, classes, ignored, validate)
+    rows = SIGNALS.of_samples(also)
     count = scores.shape[-1]
     if count < 2:
         raise ValueError(
@@ -93,14 +100,16 @@ def signals(
     if logits is None:
         # Restricted probabilities are those of the softmax over these classes alone.
         scores = scores if classes is None else scores / scores.sum(-1, keepdim=True)
-        statistics, least, total = of_probabilities(scores.reshape(-1, count), labels.reshape(-1))
+        statistics, least, total = of_probabilities(
+            scores.reshape(-1, count), labels.reshape(-1), squares=read_squares(rows)
+        )
         if validate:
             check_range(labels, count, ignored)
             total = total if classes is None else whole.sum(-1).reshape(-1)
             check_probabilities(least, total, ignored)
-        scored = score_statistics(statistics, count, math.log(count), probable=True, checked=validate)
+        scored = score_statistics(statistics, rows, count, math.log(count), probable=True, checked=validate)
     else:
-        scored = score_logits(scores, labels, compiled, validate)
+        scored = score_logits(scores, labels, rows, compiled, validate)
         if validate:
             shown = scores if classes is None else None
             check_logits(scored.loss, labels, count, ignored, lambda row: statistics_of_row(scores, labels, row), shown)
@@ -114,6 +123,7 @@ def linear_signals(
     labels: Any,
     bias: Tensor | None = None,
     *,
+    also: Sequence[str] = (),
     ignore_index: int | None = None,
     validate: bool = True,
     vocabulary_chunk: int = 8192,
@@ -128,6 +138,7 @@ def linear_signals(
         weight: the output matrix, (vocabulary, features).
         labels: the next tokens, in the leading shape of `hidden`.
         bias: (vocabulary,) or None.
+        also: as in `signals`.
         ignore_index: as in `signals`.
         validate: as in `signals`.
         vocabulary_chunk: columns of the logits held at a time.
@@ -154,17 +165,19 @@ def linear_signals(
     ignored = None if ignore_index is None else labels == ignore_index
     if ignored is not None:
         labels = torch.where(ignored, 0, labels)
-    rows, tokens = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
+    states, tokens = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
+    rows = SIGNALS.of_samples(also)
     # More rows than for reading: the matrix product likes them.
-    step = 8 * rows_per_chunk(len(rows), vocabulary_chunk)
+    step = 8 * rows_per_chunk(len(states), vocabulary_chunk)
     parts = [
-        of_linear(h, weight, y, bias, vocabulary_chunk=vocabulary_chunk)
-        for h, y in zip(torch.split(rows, step), torch.split(tokens, step), strict=True)
+        of_linear(h, weight, y, bias, vocabulary_chunk=vocabulary_chunk, squares=read_squares(rows))
+        for h, y in zip(torch.split(states, step), torch.split(tokens, step), strict=True)
     ]
-    statistics = RowStatistics(*(torch.cat(column) for column in zip(*parts, strict=True)))
-    scored = score_statistics(statistics, count, math.log(count), checked=validate)
+    columns: Any = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
+    statistics = RowStatistics(*columns)
+    scored = score_statistics(statistics, rows, count, math.log(count), checked=validate)
     if validate:
         check_logits(
-            scored.loss, labels, count, ignored, lambda row: RowStatistics(*(column[row] for column in statistics))
+            scored.loss, labels, count, ignored, lambda row: RowStatistics(*(column[row] for column in statistics[:4]))
         )
     return finished(scored, labels.shape, ignored)

@@ -17,8 +17,8 @@ __all__ = ["signals_within"]
 
 
 def signals_within(
-    logits: Any, labels: Any, class_to_task: Sequence[int] | Tensor, *, ignore_index: int | None = None,
-    validate: bool = True,
+    logits: Any, labels: Any, class_to_task: Sequence[int] | Tensor, *, also: Sequence[str] = (),
+    ignore_index: int | None = None, validate: bool = True,
 ) -> Signals:  # fmt: skip
     """Task-incremental signals: the softmax of each row is restricted to the classes of its own label's task.
 
@@ -29,6 +29,7 @@ def signals_within(
         logits: any leading shape, classes last.
         labels: integers in the leading shape.
         class_to_task: (C,) the task of each class.
+        also: as in `signals`.
         ignore_index: as in `signals`.
         validate: as in `signals`.
 
@@ -46,6 +47,7 @@ def signals_within(
     if tasks.shape != (size,):
         raise ValueError(f"class_to_task has shape {tuple(tasks.shape)}, but the logits have {size} classes: "
                          "give the task of each")  # fmt: skip
+    measures = SIGNALS.of_samples(also)
     ignored = None if ignore_index is None else labels == ignore_index
     if validate:
         check_range(labels, size, ignored)
@@ -63,7 +65,7 @@ def signals_within(
             continue
         every = len(rows) == len(own)
         z, y, at = (flat, own, inside) if every else (flat[rows], own[rows], inside[rows])
-        scored = score_logits(z.gather(1, among[row_of[y]]), at, False, validate)
+        scored = score_logits(z.gather(1, among[row_of[y]]), at, measures, False, validate)
         if validate:
             skipped = None if ignored is None else ignored.reshape(-1)[rows]
             check_logits(scored.loss, at, among.shape[1], skipped, partial(statistics_of_row, z, y))
@@ -72,10 +74,11 @@ def signals_within(
         parts.append((rows, scored))
     width = parts[0][1].loss.dtype if parts else wide_dtype(flat.dtype)
     blank = torch.full((len(own),), torch.nan, dtype=width, device=flat.device)
-    values = [blank] * len(SIGNALS) + [torch.zeros_like(own)]
+    values = [blank] * len(measures) + [torch.zeros_like(own)]
     for rows, scored in parts:
         values = [value.index_copy(0, rows, new) for value, new in zip(values, scored, strict=True)]
-    return finished(Signals(*values), labels.shape, ignored)
+    names = (*(row.name for row in measures), "rank")
+    return finished(Signals(*values, names=names), labels.shape, ignored)
 
 
 def _by_task_size(tasks: Tensor) -> list[Tensor]:
