@@ -35,29 +35,18 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-<<<<<<< Updated upstream
-    "SIGNALS", "ClassMetrics", "GroupMetrics", "History", "LogitCorrection", "LossWeights", "Predictions", "Signal",
-    "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average", "backward_transfer", "check_at_risk",
-    "compare", "forgetting", "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity",
-    "read_predictions", "retention", "score", "signals", "signals_within", "wc_acc", "windowed_forgetting",
-    "windowed_plasticity",
-=======
-    "SIGNALS", "CalibrationMetrics", "ClassMetrics", "GroupMetrics", "History", "LossWeights", "Predictions", "Signal",
-    "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average", "backward_transfer", "brier_score",
-    "calibration_error", "check_at_risk", "compare", "forgetting", "forward_transfer", "linear_signals", "load_runs",
-    "min_acc", "plasticity", "read_predictions", "retention", "score", "signals", "signals_within", "wc_acc",
-    "windowed_forgetting", "windowed_plasticity",
->>>>>>> Stashed changes
+    "SIGNALS", "CalibrationMetrics", "ClassMetrics", "GroupMetrics", "History", "LogitCorrection", "LossWeights",
+    "Predictions", "Signal", "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average",
+    "backward_transfer", "brier_score", "calibration_error", "check_at_risk", "compare", "forgetting",
+    "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity", "read_predictions", "retention",
+    "score", "signals", "signals_within", "wc_acc", "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `measures.transfer`.
 _HOME = {
     **dict.fromkeys(("ClassMetrics", "GroupMetrics"), "measures.group_metrics"),
-<<<<<<< Updated upstream
     "LogitCorrection": "interventions.correction",
-=======
     **dict.fromkeys(("CalibrationMetrics", "brier_score", "calibration_error"), "measures.calibration"),
->>>>>>> Stashed changes
     "LossWeights": "interventions.loss_weights",
     "TrendSampler": "interventions.trend_sampler",
     "load_runs": "runs.store",
