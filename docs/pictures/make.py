@@ -158,8 +158,8 @@ def three_forgettings(theme: Theme) -> Figure:
 def hidden_decline(theme: Theme) -> Figure:
     """The embedded example, but for what accuracy shows by itself: the classes whose accuracy held within noise."""
     result = compare(read_predictions("example:digits_before"), read_predictions("example:digits_after"))
-    classes = result.having("declining", "mixed", "steady", "improving")
-    colours = {"declining": theme.vermilion, "improving": theme.blue}
+    classes = result.having("hidden decline", "mixed", "steady", "hidden gain")
+    colours = {"hidden decline": theme.vermilion, "hidden gain": theme.blue}
     figure, axes = plt.subplots(1, 2, figsize=(5.6, 3.4), sharex=True, sharey=True, layout="constrained")
     for ax, signal in zip(axes, ("accuracy", "nkl"), strict=True):
         ax.axvline(0, color=theme.quiet, lw=0.8)

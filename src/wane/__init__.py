@@ -26,8 +26,10 @@ if TYPE_CHECKING:
         windowed_forgetting,
         windowed_plasticity,
     )
+    from wane.predictions.alignment import align
     from wane.predictions.comparison import compare, score
-    from wane.predictions.predictions import Predictions, align, read_predictions
+    from wane.predictions.predictions import Predictions, read_predictions
+    from wane.predictions.samples import Samples, measure
     from wane.runs.store import load_runs
     from wane.softmax.registry import SIGNALS, Signal
     from wane.softmax.signals import Signals, linear_signals, signals, signals_within
@@ -36,10 +38,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "SIGNALS", "CalibrationMetrics", "ClassMetrics", "GroupMetrics", "History", "LogitCorrection", "LossWeights",
-    "Predictions", "Signal", "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average",
+    "Predictions", "Samples", "Signal", "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average",
     "backward_transfer", "brier_score", "calibration_error", "check_at_risk", "compare", "forgetting",
-    "forward_transfer", "linear_signals", "load_runs", "min_acc", "plasticity", "read_predictions", "retention",
-    "score", "signals", "signals_within", "wc_acc", "windowed_forgetting", "windowed_plasticity",
+    "forward_transfer", "linear_signals", "load_runs", "measure", "min_acc", "plasticity", "read_predictions",
+    "retention", "score", "signals", "signals_within", "wc_acc", "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `measures.transfer`.
@@ -51,7 +53,9 @@ _HOME = {
     "TrendSampler": "interventions.trend_sampler",
     "load_runs": "runs.store",
     **dict.fromkeys(("History", "Trajectory"), "measures.history"),
-    **dict.fromkeys(("Predictions", "align", "read_predictions"), "predictions.predictions"),
+    **dict.fromkeys(("Predictions", "read_predictions"), "predictions.predictions"),
+    **dict.fromkeys(("Samples", "measure"), "predictions.samples"),
+    "align": "predictions.alignment",
     **dict.fromkeys(("compare", "score"), "predictions.comparison"),
     **dict.fromkeys(("at_risk", "check_at_risk"), "measures.early_warning"),
     **dict.fromkeys(("SIGNALS", "Signal"), "softmax.registry"),

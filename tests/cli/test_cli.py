@@ -74,9 +74,9 @@ def test_score_top():
 
 def test_score_json():
     found = json.loads(run("score", PAIR[1], "--json").stdout)
-    assert [*found] == ["overall", "classes", "notes"]
-    assert [*found["classes"][0]][:4] == ["class", "name", "n", "accuracy"]
-    assert len(found["classes"]) == 10
+    assert [*found] == ["overall", "groups", "notes"]
+    assert [*found["groups"][0]][:4] == ["class", "name", "n", "accuracy"]
+    assert len(found["groups"]) == 10
     assert found["overall"]["accuracy"] == pytest.approx(0.69967, abs=1e-4)
 
 
@@ -93,7 +93,7 @@ def test_json_has_no_nan(tmp_path):
     np.savez(tmp_path / "q.npz", probabilities=p, labels=np.zeros(6, dtype=int))
     for arguments in (["score", tmp_path / "q.npz"], ["compare", path, tmp_path / "q.npz"]):
         found = json.loads(run(*arguments, "--json").stdout, parse_constant=pytest.fail)
-        assert found["classes"][0]["loss" if arguments[0] == "score" else "loss_after"] is None
+        assert found["groups"][0]["loss" if arguments[0] == "score" else "loss_after"] is None
         assert "probability 0" in found["notes"][1]
         assert run(*arguments).exit_code == 0
 
@@ -110,12 +110,12 @@ def test_compare_tables():
 
 def test_compare_json():
     found = json.loads(run("compare", *PAIR, "--json", "--alpha", "0.01").stdout)
-    assert [*found] == ["sentences", "notes", "alpha", "smallest", "overall", "classes", "at_zero"]
+    assert [*found] == ["sentences", "notes", "alpha", "smallest", "overall", "groups", "at_zero"]
     assert found["alpha"] == 0.01
-    assert found["at_zero"] == [1, 3]
-    assert found["classes"][0]["verdict"] == "lost"
+    assert found["at_zero"] == ["digit 1", "digit 3"]
+    assert found["groups"][0]["verdict"] == "lost"
     few = json.loads(run("compare", *PAIR, "--json", "--alpha", "0.01", "--top", 2).stdout)
-    assert few == {**found, "classes": found["classes"][:2]}
+    assert few == {**found, "groups": found["groups"][:2]}
 
 
 def test_compare_html(tmp_path):
@@ -156,7 +156,7 @@ BAD = {
         lambda d: ["compare", save(d / "p.npz", ids=[1, 2, 3, 4]), save(d / "q.npz", ids=[1, 2, 3, 5])],
         "1 ids are only in the first",
     ),
-    "other classes": (lambda d: ["compare", save(d / "p.npz"), PAIR[0]], "have 3 and 10 classes"),
+    "other classes": (lambda d: ["compare", save(d / "p.npz"), PAIR[0]], "have 4 and 899 rows"),
     "alpha": (lambda d: ["compare", *PAIR, "--alpha", "2"], "alpha is 2.0: give"),
     "json and csv": (lambda d: ["score", PAIR[0], "--json", "--csv"], "choose one"),
     "no such folder": (lambda d: ["compare", *PAIR, "--html", d / "no" / "o.html"], "is not a folder: make it first"),

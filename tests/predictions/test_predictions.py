@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 import torch
 
-from wane.predictions.predictions import Predictions, PredictionsError, align, read_predictions
+from wane.predictions.predictions import PredictionsError, read_predictions
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 3.0, 1.0], [1.0, 0.25, -2.0], [0.5, 0.0, 4.0]], dtype=np.float32)
 PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
@@ -232,7 +232,15 @@ BAD_FILES = {
         lambda d: npz(d, logits=LOGITS, y=LABELS, class_names=["a"]),
         "1 class names for 3 classes",
     ),
-    "same names": (lambda d: npz(d, logits=LOGITS, y=LABELS, class_names=["a", "b", "a"]), "name 'a' twice"),
+    "same names": (
+        lambda d: npz(d, logits=LOGITS, y=["a", "b", "a", "b"], class_names=["a", "b", "a"]),
+        "labels as text and the class name 'a' twice: save labels as numbers",
+    ),
+    "complex": (
+        lambda d: pt(d, {"logits": torch.tensor(LOGITS) * 1j, "y": torch.tensor(LABELS)}),
+        "outputs of type torch.complex64: save them as floating",
+    ),
+    "complex array": (lambda d: npz(d, logits=LOGITS * 1j, y=LABELS), "outputs of type complex64"),
     "label too large": (
         lambda d: npz(d, logits=LOGITS, labels=LABELS + 1),
         "label 3 in row 2.*3 classes 0 to 2",
@@ -324,55 +332,3 @@ def test_broken_files(tmp_path, suffix, damage):
     with pytest.raises(PredictionsError) as caught:
         read_predictions(path)
     assert one_sentence(str(caught.value)).startswith(str(path))
-
-
-def predictions(order=(0, 1, 2, 3), kind="logits", **more):
-    rows = list(order)
-    values = torch.tensor(LOGITS if kind == "logits" else PROBABILITIES)[rows]
-    return Predictions(torch.tensor(LABELS)[rows], **{kind: values}, **more)
-
-
-def test_align_by_ids():
-    before = predictions(ids=tuple(IDS))
-    for kind in ("logits", "probabilities"):
-        shuffled = predictions((2, 0, 3, 1), kind, ids=("c", "a", "d", "b"), path=Path("after.npz"))
-        same, after = align(before, shuffled)
-        assert same is before
-        assert after.ids == before.ids
-        assert after.path == Path("after.npz")
-        torch.testing.assert_close(getattr(after, kind), getattr(predictions(kind=kind), kind))
-        torch.testing.assert_close(after.labels, before.labels)
-
-
-def test_align_by_order():
-    for ids in (None, tuple(IDS)):  # ids on one side are no help
-        before, after = predictions(ids=ids), predictions(class_names=tuple(NAMES))
-        assert align(before, after) == (before, after)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "message"),
-    [
-        ({}, {"order": (0, 1, 2)}, "have 4 and 3 rows: save the same samples, or ids"),
-        ({}, {"order": (0, 2, 1, 3)}, "row 1 has label 1 in one and 2 in the other: .*with ids"),
-        ({"class_names": ("a", "b", "c")}, {"class_names": ("a", "c", "b")}, "call class 1 'b' and 'c'"),
-        (
-            {"ids": tuple("abcd")},
-            {"ids": tuple("abyz")},
-            "2 ids are only in the first and 2 only in .* as 'c'",
-        ),
-        ({"ids": tuple("abc"), "order": (0, 1, 2)}, {"ids": tuple("abcd")}, "0 ids .* and 1 only .*as 'd'"),
-        ({"ids": (1, 2, 3, 4)}, {"ids": tuple("1234")}, "4 ids are only in the first and 4 only .* as 1"),
-        ({"ids": tuple("abcd")}, {"ids": tuple("badc")}, "id 'a' has label 0 in one and 1 in the other"),
-    ],
-)
-def test_not_the_same_samples(before, after, message):
-    with pytest.raises(PredictionsError, match=message) as caught:
-        align(predictions(**before, path=Path("x.npz")), predictions(**after, path=Path("y.csv")))
-    assert one_sentence(str(caught.value)).startswith("x.npz and y.csv ")
-
-
-def test_not_the_same_classes():
-    wider = Predictions(torch.tensor(LABELS), logits=torch.zeros(4, 5))
-    with pytest.raises(PredictionsError, match="have 3 and 5 classes"):
-        align(predictions(), wider)

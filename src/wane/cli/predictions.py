@@ -33,11 +33,11 @@ def score(
     if as_json and as_csv:
         raise ValueError("--json and --csv were both given: choose one")
     scores = comparison.score(read_predictions(file))
-    classes = scores.classes.head(top or len(scores.classes))
+    groups = scores.groups.head(top or len(scores.groups))
     if as_json:
-        _print_json({"overall": scores.overall, "classes": classes.to_dicts(), "notes": scores.notes})
+        _print_json({"overall": scores.overall, "groups": groups.to_dicts(), "notes": scores.notes})
     elif as_csv:
-        typer.echo(classes.write_csv(), nl=False)
+        typer.echo(groups.write_csv(), nl=False)
     else:
         from wane.views.compare.tables import score_table
 
@@ -66,8 +66,8 @@ def compare(
 
         _print_json({
             "sentences": sentences(result), "notes": result.notes, "alpha": alpha, "smallest": result.smallest,
-            "overall": result.overall, "classes": result.classes.head(top or len(result.classes)).to_dicts(),
-            "at_zero": result.at_zero["class"].to_list(),
+            "overall": result.overall, "groups": result.groups.head(top or len(result.groups)).to_dicts(),
+            "at_zero": result.at_zero["name"].to_list(),
         })  # fmt: skip
     else:
         from wane.views.compare.tables import comparison_tables

@@ -20,7 +20,7 @@ from wane.registry import Registry
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ALIASES", "READERS", "Found", "PredictionsError"]
+__all__ = ["ALIASES", "KNOWN", "READERS", "Found", "PredictionsError"]
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "logits": ("logits",),
@@ -28,10 +28,11 @@ ALIASES: dict[str, tuple[str, ...]] = {
     "labels": ("labels", "label", "targets", "target", "y"),
     "class_names": ("class_names",),
     "ids": ("ids", "id"),
+    "documents": ("documents", "document"),
 }
-_KNOWN = {name for names in ALIASES.values() for name in names}
+KNOWN = {name for names in ALIASES.values() for name in names}
 
-Found: TypeAlias = dict[str, Any]  # what a file holds, by name; None where wane has no use for it
+Found: TypeAlias = dict[str, Any]  # what a file holds, by name; None where wane can make nothing of it
 
 
 class PredictionsError(ValueError):
@@ -43,7 +44,7 @@ def _read_npz(path: Path) -> Found:
         file = np.load(stream, allow_pickle=False)
         if not isinstance(file, Mapping):
             raise PredictionsError("is a single array: save it with np.savez(path, logits=..., labels=...)")
-        return {key: file[key] if key in _KNOWN else None for key in file}
+        return {key: file[key] if key in KNOWN else None for key in file}
 
 
 def _read_torch(path: Path) -> Found:
@@ -66,7 +67,7 @@ def _read_table(path: Path) -> Found:
     frame = pl.read_csv(file, infer_schema_length=None) if csv else pl.read_parquet(file)
     if not len(frame):
         raise PredictionsError("has no rows: save at least one sample")
-    found: Found = {name: _column(frame[name]) if name in _KNOWN else None for name in frame.columns}
+    found: Found = {name: _column(frame[name]) if name in KNOWN else None for name in frame.columns}
     for prefix, key in (("logit_", "logits"), ("prob_", "probabilities")):
         wide = [name for name in frame.columns if name.startswith(prefix)]
         if not wide:

@@ -60,7 +60,7 @@ def test_well_formed_and_alone(example):
 
 def test_every_class_and_sentence_is_there(example):
     text = "".join(Tags(comparison_page(example)).text)
-    for name in example.classes["name"]:
+    for name in example.groups["name"]:
         assert name in text
     for heading in ("Lost accuracy", "Hidden decline", "At 0 %", "Gained accuracy", "Hidden gain", "Every class"):
         assert heading in text

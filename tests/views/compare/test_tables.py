@@ -52,7 +52,7 @@ def test_colour_only_adds(monkeypatch):
 def test_sentences_count_right():
     first, second = pair()
     assert sentences(compare(first, second)) == (
-        "Accuracy went from 100.0 % to 0.0 % over 40 samples.",
+        "Accuracy went from 100.0 % to 0.0 % over 40 samples: 40 turned from right to wrong, 0 from wrong to right.",
         "2 of 2 classes lost accuracy (0, 1).",
         "2 classes are at 0 %; 0 is nearest to coming back, its label 5.0 nats short on average.",
     )

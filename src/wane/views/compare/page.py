@@ -25,7 +25,13 @@ def comparison_page(comparison: Comparison, *, before: str = "before", after: st
     (6, False, False)
     """
     environment = page_templates("wane.views.compare")
-    environment.filters |= {"percent": percent, "number": _number, "signed": _signed, "ratio": _ratio}
+    environment.filters |= {
+        "percent": percent,
+        "number": _number,
+        "signed": _signed,
+        "ratio": _ratio,
+        "slug": lambda text: text.replace(" ", "-"),
+    }
     return environment.get_template("compare.html").render(
         c=comparison, sentences=sentences(comparison), before=before, after=after, direction=direction,
         signals=SIGNALS, shown=SHOWN, verdicts=VERDICTS, agree=AGREE, evidence=EVIDENCE, fewest=FEWEST,

@@ -11,14 +11,16 @@ from rich.text import Text
 
 from wane.predictions.comparison import VERDICTS, Comparison, Scores
 from wane.softmax.signals import SIGNALS
-from wane.views.compare.sentences import sentences
+from wane.views.compare.sentences import kind_of_group, sentences
 
 __all__ = ["comparison_tables", "printable", "score_table"]
 
 Row: TypeAlias = dict[str, Any]
 Cell: TypeAlias = Callable[[Row], str | Text]
 
-STYLES = {"lost": "red", "declining": "yellow", "mixed": "", "improving": "cyan", "gained": "green"}
+STYLES = {"lost": "red", "hidden decline": "yellow", "mixed": "", "hidden gain": "cyan", "gained": "green"}
+#: How many rows of a table the terminal shows, unless told: the page and JSON have them all.
+ROWS = 8
 #: The signals of a change that fit in 80 columns: one of nearness, one of rank, two of confidence.
 SHOWN = ("cm", "log_tlr", "ctl", "nkl")
 
@@ -39,48 +41,88 @@ def score_table(scores: Scores, *, top: int | None = None) -> RenderableType:
     9 more classes, all better.
     """
     columns: dict[str, Cell] = {"n": lambda row: f"{row['n']}", "acc": lambda row: percent(row["accuracy"])}
-    columns |= {name: _value(name) for name in SIGNALS if name != "accuracy"}
+    columns |= {name: _value(name) for name in SIGNALS if name != "accuracy" and name in scores.groups.columns}
     columns["rank"] = lambda row: f"{row['median_rank']:g}"
-    shown = scores.classes.head(len(scores.classes) if top is None else top)
-    table = _table([*shown.to_dicts(), {**scores.overall, "name": "all"}], columns)
+    shown = scores.groups.head(len(scores.groups) if top is None else top)
+    table = _table([*shown.to_dicts(), {**scores.overall, "name": "all"}], columns, kind_of_group(scores.by))
     if table.row_count > 1:
         table.rows[-2].end_section = True
-    rest = len(scores.classes) - len(shown)
-    more = [f"{rest} more {'class' if rest == 1 else 'classes'}, all better."] if rest else []
+    rest = len(scores.groups) - len(shown)
+    more = [f"{rest:,} more {kind_of_group(scores.by, rest)}, all better."] if rest else []
     legend = "Worst first; rank is the median rank of the true label."
     return Group(table, *_lines([legend, *more, *scores.notes]))
 
 
 def comparison_tables(comparison: Comparison, *, top: int | None = None) -> RenderableType:
-    """The sentences, and a table for each thing that happened: lost, hidden decline, at 0 %, gained, hidden gain."""
-    parts: list[RenderableType] = [*_lines(sentences(comparison))]
+    """The sentences, and a table for each thing that happened; `top` rows of each (default: a few, and how many more).
 
-    def add(heading: str, classes: pl.DataFrame, columns: dict[str, Cell], style: str = "") -> None:
-        if len(classes):
-            shown = classes.head(len(classes) if top is None else top)
-            rest = len(classes) - len(shown)
-            parts.extend(["", Text(heading, style=f"bold {style}"), _table(shown.to_dicts(), columns)])
-            parts.extend(_lines([f"and {rest} more."] if rest else []))
+    Lost accuracy and who took the answers, hidden decline, at 0 %, gained, hidden gain, and the samples that turned
+    from right to wrong.
+    """
+    parts: list[RenderableType] = [*_lines(sentences(comparison))]
+    kind, most = kind_of_group(comparison.by), ROWS if top is None else top
+    there = comparison.groups.columns
+    shortened: list[int] = []
+
+    def add(heading: str, rows: pl.DataFrame, columns: dict[str, Cell], style: str = "", first: str = kind) -> None:
+        if len(rows):
+            parts.extend(["", Text(heading, style=f"bold {style}"), _table(rows.head(most).to_dicts(), columns, first)])
+            if (rest := len(rows) - most) > 0:
+                parts.append(Text(f"and {rest:,} more."))
+                shortened.append(rest)
 
     count: dict[str, Cell] = {"n": lambda row: f"{row['n']}"}
     accuracy: dict[str, Cell] = {
         "accuracy": lambda row: f"{percent(row['accuracy_before'])} → {percent(row['accuracy_after'])}"
     }
-    signals = {name: _change(name) for name in SHOWN}
+    signals = {name: _change(name) for name in SHOWN if f"{name}_change" in there}
+    taken = _takers(comparison)
     nearness: dict[str, Cell] = {
-        "cm": lambda row: _number(row["cm_after"]),
-        "log_tlr": lambda row: _number(row["log_tlr_after"]),
+        "cm": lambda row: _number(row.get("cm_after")),
+        "log_tlr": lambda row: _number(row.get("log_tlr_after")),
         "median rank": lambda row: f"{row['median_rank_after']:g}",
-        "nats short": lambda row: _number(row["gap_after"], 2),
+        "nats short": lambda row: _number(row.get("gap_after"), 2),
     }
-    for name in ("lost", "declining", "mixed"):
+    for name in ("lost", "hidden decline", "mixed"):
         add(_heading(name), comparison.having(name), {**count, **accuracy, **signals}, STYLES[name])
+    lost = comparison.having("lost").filter(pl.col("name").is_in([*taken]))
+    answers: dict[str, Cell] = {
+        "right → wrong": lambda row: f"{row['right_to_wrong']}",
+        "now taken for": lambda row: taken[row["name"]],
+    }
+    add("Who took the answers of what was lost", lost, answers)
     add("At 0 %, nearest to coming back first", comparison.at_zero, {**count, **nearness})
-    for name in ("gained", "improving"):
+    for name in ("gained", "hidden gain"):
         add(_heading(name), comparison.having(name), {**count, **accuracy, **signals}, STYLES[name])
+    add(*_flips(comparison), first="sample")
     steady = len(comparison.having("steady"))
-    others = [f"{steady} other {'class' if steady == 1 else 'classes'} did not move beyond chance."] if steady else []
-    return Group(*parts, "", *_lines([*others, *comparison.notes]))
+    others = [f"{steady:,} other {kind_of_group(comparison.by, steady)} did not move beyond chance."] if steady else []
+    short = ["--top shows more rows; --html and --json show everything."] if shortened else []
+    return Group(*parts, "", *_lines([*others, *comparison.notes, *short]))
+
+
+def _takers(comparison: Comparison, most: int = 3) -> dict[str, Text]:
+    """For each group, the classes that took its answers, as text."""
+    found: dict[str, Text] = {}
+    for (name,), rows in comparison.takers.group_by("name", maintain_order=True):
+        shown = [f"{printable(row['taker'])} {row['n']}" for row in rows.head(most).to_dicts()]
+        rest = int(rows["n"][most:].sum())
+        found[str(name)] = Text(", ".join([*shown, f"others {rest}"] if rest else shown))
+    return found
+
+
+def _flips(comparison: Comparison) -> tuple[str, pl.DataFrame, dict[str, Cell]]:
+    """The heading, rows and cells of the samples that turned from right to wrong."""
+    flips = comparison.flips
+    ids = [name for name in ("id", "document", "position") if name in flips.columns]
+    rows = flips.with_columns(name=pl.concat_str([pl.col(name).cast(pl.String) for name in ids], separator=" · "))
+    columns: dict[str, Cell] = {"label": lambda row: Text(printable(row["label"]))}
+    if "answer" in flips.columns:
+        columns["now taken for"] = lambda row: Text(printable(row["answer"]))
+    for signal in [name for name in ("ctl", "loss") if f"{name}_before" in flips.columns]:
+        columns[signal] = _pair(signal)
+    total = comparison.overall["right_to_wrong"]
+    return f"Samples that turned from right to wrong, worst first ({total:,})", rows, columns
 
 
 def percent(value: float) -> str:
@@ -102,9 +144,9 @@ def printable(text: str) -> str:
     return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
 
 
-def _table(rows: Iterable[Row], columns: dict[str, Cell]) -> Table:
+def _table(rows: Iterable[Row], columns: dict[str, Cell], first: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("class", overflow="ellipsis", no_wrap=True, max_width=24, min_width=5)
+    table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=24, min_width=5)
     for name in columns:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
@@ -124,6 +166,10 @@ def _change(name: str) -> Cell:
         return Text(f"{values} {mark}")
 
     return cell
+
+
+def _pair(name: str) -> Cell:
+    return lambda row: "→".join(_number(row[f"{name}_{when}"], 2) for when in ("before", "after"))
 
 
 def _number(value: float | None, digits: int = 3) -> str:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from wane.measures.early_warning import check_at_risk
 from wane.measures.history import History
-from wane.predictions.comparison import EVIDENCE
+from wane.predictions.verdicts import EVIDENCE
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
 from wane.views.compare.tables import percent
