@@ -20,6 +20,7 @@ settings.load_profile("patient")
 collect_ignore = [  # scripts: for a machine that has Mammoth, and for a process of its own
     "learners/record_peers.py",
     "plugins/lightning_ddp.py",
+    "plugins/transformers_ddp.py",
 ]
 
 

@@ -20,7 +20,7 @@ def test_no_framework_is_imported_before_it_is_used():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("plugin", "package"), [("lightning", "lightning")])
+@pytest.mark.parametrize(("plugin", "package"), [("lightning", "lightning"), ("transformers", "transformers")])
 def test_a_framework_that_is_not_installed(plugin, package, monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] in FRAMEWORKS]:
         monkeypatch.delitem(sys.modules, name)

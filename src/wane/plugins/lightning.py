@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from wane.measures.history import History
 from wane.plugins import missing
-from wane.plugins.recorder import Recorder
+from wane.plugins.recorder import Recorder, new_history
 from wane.softmax.registry import SIGNALS
 
 try:
@@ -66,7 +65,7 @@ class HistoryCallback(Callback):
         log: the signals to log, as means over samples. `EarlyStopping(monitor="wane/ctl", mode="max")` works.
         split: what to call the validation data in the history.
         ignore_index: the label of padding.
-        folder: if given, `history.parquet` is written there whenever a fit ends.
+        folder: if given, `history.parquet` is written there after every validation.
 
     Attributes:
         history: what was recorded.
@@ -86,8 +85,8 @@ class HistoryCallback(Callback):
         super().__init__()
         for signal in log:
             SIGNALS[signal]  # an unknown name fails here, with the nearest one
-        self.recorder = Recorder(History() if history is None else history, ignore_index=ignore_index)
-        self.read, self.logged, self.split, self.folder = read, tuple(log), split, folder
+        self.recorder = Recorder(new_history(history), ignore_index=ignore_index, folder=folder)
+        self.read, self.logged, self.split = read, tuple(log), split
 
     @property
     def history(self) -> History:
@@ -128,13 +127,6 @@ class HistoryCallback(Callback):
         if means:
             # the same in all processes: nothing is left to reduce, which is what Lightning warns of otherwise
             pl_module.log_dict({f"wane/{name}": means[name] for name in self.logged}, sync_dist=True)
-
-    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Write the history."""
-        if self.folder is not None and trainer.is_global_zero:
-            folder = Path(self.folder)
-            folder.mkdir(parents=True, exist_ok=True)
-            self.history.write(folder / "history.parquet")
 
     def state_dict(self) -> dict[str, Any]:
         """What the checkpoint keeps."""

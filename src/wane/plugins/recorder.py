@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,10 @@ from torch import Tensor
 
 from wane.measures.group_metrics import ClassMetrics, GroupMetrics
 from wane.measures.history import History
+from wane.runs.layout import HISTORY
 from wane.softmax.container import Signals
 
-__all__ = ["Recorder"]
+__all__ = ["Recorder", "new_history"]
 
 
 class Recorder:
@@ -28,6 +31,7 @@ class Recorder:
         history: where to record. One of a `kind` that is not ``"class"`` is by data set: its names are those of the
             data sets, and a batch tells which of them it is of.
         ignore_index: the label of padding.
+        folder: if given, `history.parquet` is written there after every evaluation.
 
     >>> recorder = Recorder(History(class_to_task=[0, 0, 1]))
     >>> recorder.update(torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 3.0]]), torch.tensor([0, 1]))
@@ -37,11 +41,14 @@ class Recorder:
     [(0, 0, 1, 1.0), (0, 1, 1, 0.0)]
     """
 
-    def __init__(self, history: History, *, ignore_index: int | None = -100) -> None:
+    def __init__(
+        self, history: History, *, ignore_index: int | None = -100, folder: str | os.PathLike[str] | None = None
+    ) -> None:
         if history.kind != "class" and not history.names:
             raise ValueError(f"the history is by {history.kind} and has no names: make it with "
                              f"History(names=[...], kind={history.kind!r}), a name for each data set")  # fmt: skip
         self.history, self.ignore_index = history, ignore_index
+        self.folder = None if folder is None else Path(folder)
         #: The task that is being learnt.
         self.task = 0
         self._metrics: GroupMetrics | None = None
@@ -90,11 +97,18 @@ class Recorder:
             step: when; default: the number of evaluations of this split so far.
         """
         metrics, self._metrics = self._metrics, None
-        if metrics is None:
-            return {}
+        return {} if metrics is None else self.record(metrics, split=split, step=step)
+
+    def record(
+        self, metrics: GroupMetrics | Mapping[str, Any], *, split: str = "test", step: int | None = None
+    ) -> dict[str, float]:
+        """Record what was measured elsewhere, as `History.record` takes it; otherwise as `finish`."""
         if step is None:
             step = 1 + max((e.step for e in self.history.evaluations if e.split == split), default=-1)
         self.history.record(metrics, step=step, task=self.task, split=split)
+        if self.folder is not None and _is_first_process():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self.history.write(self.folder / HISTORY)
         last = self.history.evaluations[-1]
         if not len(last.n):
             return {}
@@ -122,3 +136,12 @@ class Recorder:
         if self.by_class:
             return ClassMetrics(classes, ignore_index=self.ignore_index)
         return GroupMetrics(len(self.history.names or ()), ignore_index=self.ignore_index)
+
+
+def new_history(given: History | None) -> History:
+    """What was given; else a history by class, in which a class belongs to the task that first showed it."""
+    return History(class_to_task=[]) if given is None else given
+
+
+def _is_first_process() -> bool:
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
