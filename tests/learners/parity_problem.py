@@ -97,3 +97,39 @@ class Network(nn.Module):
 def weights_of(network: nn.Module) -> Tensor:
     """All weights one after the other."""
     return torch.cat([p.detach().reshape(-1) for p in network.parameters()])
+
+
+class Layers(NamedTuple):
+    """Two hidden layers and a head; beside them what joins the second layer of a column to the columns before."""
+
+    first: tuple[Tensor, Tensor]
+    second: tuple[Tensor, Tensor]
+    head: tuple[Tensor, Tensor]
+    reduce: tuple[Tensor, Tensor] | None
+    expand: Tensor | None
+
+
+def columns() -> list[Layers]:
+    """The initial weights of a column for each task; the first is the network of methods with a single one."""
+    rng = np.random.RandomState(8)
+
+    def linear(out: int, inputs: int) -> tuple[Tensor, Tensor]:
+        made = ((0.3 * rng.standard_normal(shape)).astype(np.float32) for shape in ((out, inputs), (out,)))
+        weight, bias = (torch.from_numpy(array) for array in made)
+        return weight, bias
+
+    return [
+        Layers(
+            linear(HIDDEN, FEATURES),
+            linear(HIDDEN, HIDDEN),
+            linear(CLASSES, HIDDEN),
+            linear(HIDDEN, k * HIDDEN) if k else None,
+            linear(HIDDEN, HIDDEN)[0] if k else None,
+        )
+        for k in range(len(TASKS))
+    ]
+
+
+def embeddings() -> Tensor:
+    """(tasks, 2, 16): HAT's initial ones."""
+    return torch.from_numpy((0.5 * np.random.RandomState(9).standard_normal((3, 2, HIDDEN))).astype(np.float32))
