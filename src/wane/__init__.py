@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from wane.predictions.samples import Samples, measure
     from wane.runs.store import load_runs
     from wane.softmax.registry import SIGNALS, Signal
-    from wane.softmax.signals import Signals, linear_signals, signals, signals_within
+    from wane.softmax.signals import Signals, linear_pair_signals, linear_signals, signals, signals_within
 
 __version__ = "0.1.0"
 
@@ -40,8 +40,9 @@ __all__ = [
     "SIGNALS", "CalibrationMetrics", "ClassMetrics", "GroupMetrics", "History", "LogitCorrection", "LossWeights",
     "Predictions", "Samples", "Signal", "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average",
     "backward_transfer", "brier_score", "calibration_error", "check_at_risk", "compare", "forgetting",
-    "forward_transfer", "linear_signals", "load_runs", "measure", "min_acc", "plasticity", "read_predictions",
-    "retention", "score", "signals", "signals_within", "wc_acc", "windowed_forgetting", "windowed_plasticity",
+    "forward_transfer", "linear_pair_signals", "linear_signals", "load_runs", "measure", "min_acc", "plasticity",
+    "read_predictions", "retention", "score", "signals", "signals_within", "wc_acc", "windowed_forgetting",
+    "windowed_plasticity",
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `measures.transfer`.
@@ -59,7 +60,9 @@ _HOME = {
     **dict.fromkeys(("compare", "score"), "predictions.comparison"),
     **dict.fromkeys(("at_risk", "check_at_risk"), "measures.early_warning"),
     **dict.fromkeys(("SIGNALS", "Signal"), "softmax.registry"),
-    **dict.fromkeys(("Signals", "linear_signals", "signals", "signals_within"), "softmax.signals"),
+    **dict.fromkeys(
+        ("Signals", "linear_pair_signals", "linear_signals", "signals", "signals_within"), "softmax.signals"
+    ),
 }
 
 

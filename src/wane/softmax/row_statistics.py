@@ -6,7 +6,7 @@ All kernels here return the same `RowStatistics`; they differ in how they walk o
   reads of the logits.
 * `chunked`: the same in cache-sized blocks of rows through one small buffer, for where there is no compiler.
 * `of_probabilities`: from probabilities that were kept instead of logits.
-* `of_linear`: from hidden states and the output matrix, in blocks of the vocabulary (online softmax).
+* `of_linear` in `wane.softmax.linear`: from hidden states and the output matrix, in blocks of the vocabulary.
 
 The count of greater logits is summed as float32 on purpose: it is exact up to 2**24 classes, and both the eager and the
 compiled reduction are several times faster than over booleans or int64.
@@ -93,43 +93,6 @@ def of_probabilities(
     return RowStatistics(top, label[:, 0].log() - log_top, -log_top, above, squared), p.amin(1), p.sum(1)
 
 
-def of_linear(
-    hidden: Tensor, weight: Tensor, labels: Tensor, bias: Tensor | None, *, vocabulary_chunk: int,
-    squares: bool = False,
-) -> RowStatistics:  # fmt: skip
-    """As `plain(hidden @ weight.T + bias, labels)`, holding (rows, vocabulary_chunk) logits at a time."""
-    wide = wide_dtype(hidden.dtype)
-    # A dot product a row, rounded as the matrix product would round it.
-    own, no_class = _inside(labels, len(weight))
-    label = (hidden.to(wide) * weight[own].to(wide)).sum(1)
-    if bias is not None:
-        label = label + bias[own].to(wide)
-    label = label.to(hidden.dtype).to(wide).masked_fill(no_class, torch.nan)[:, None]
-    top = torch.full_like(label, -torch.inf)
-    total, above, squared = (torch.zeros_like(label) for _ in range(3))
-    for start in range(0, len(weight), vocabulary_chunk):
-        columns = slice(start, start + vocabulary_chunk)
-        z = hidden @ weight[columns].T
-        if bias is not None:
-            z += bias[columns]
-        z = z.to(wide)
-        # The label's own column takes the label's own value, so that rounding cannot rank the label above itself.
-        inside = ((labels >= start) & (labels < start + z.shape[1])).nonzero()[:, 0]
-        z[inside, labels[inside] - start] = label[inside, 0]
-        above += (z > label).to(wide).sum(1, keepdim=True)
-        new_top = torch.maximum(top, z.amax(1, keepdim=True))
-        # exp(-inf - -inf) would be NaN where every class so far is masked; the total there is 0 anyway.
-        shift = torch.where(new_top.isneginf(), torch.zeros_like(new_top), new_top)
-        before = (top - shift).exp()
-        total = total * before + z.sub_(shift).exp_().sum(1, keepdim=True)
-        if squares:
-            squared = squared * before.square() + z.square_().sum(1, keepdim=True)
-        top = new_top
-    return RowStatistics(
-        top[:, 0], (label - top)[:, 0], total.log()[:, 0], above[:, 0], squared[:, 0] if squares else None
-    )
-
-
 def of_logits(logits: Tensor, labels: Tensor, *, squares: bool = False) -> RowStatistics:
     """By the fastest kernel that needs no compiler of its own."""
     if torch.compiler.is_compiling() or (logits.requires_grad and torch.is_grad_enabled()):
@@ -157,11 +120,11 @@ def rows_per_chunk(rows: int, classes: int) -> int:
 
 def _of_label(scores: Tensor, labels: Tensor) -> Tensor:
     """(N, 1): the label's own score, NaN where the label is no class."""
-    own, no_class = _inside(labels, scores.shape[1])
+    own, no_class = inside(labels, scores.shape[1])
     return scores.gather(1, own[:, None]).masked_fill(no_class[:, None], torch.nan)
 
 
-def _inside(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+def inside(labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
     """Labels that can be looked up, and which of them were no class: a compiled kernel could only abort at those."""
     own = labels.clamp(0, classes - 1)
     return own, own != labels

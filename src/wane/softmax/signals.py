@@ -21,12 +21,16 @@ from wane.softmax.inputs import (
     restrict,
     statistics_of_row,
 )
+from wane.softmax.linear_signals import PairSignals, linear_pair_signals, linear_signals
 from wane.softmax.registry import SIGNALS, Sample, Signal
-from wane.softmax.row_statistics import RowStatistics, of_linear, of_probabilities, rows_per_chunk
+from wane.softmax.row_statistics import of_probabilities
 from wane.softmax.scoring import finished, read_squares, score_logits, score_statistics
 from wane.softmax.within import signals_within
 
-__all__ = ["SIGNALS", "Sample", "Signal", "Signals", "linear_signals", "signals", "signals_within"]
+__all__ = [
+    "SIGNALS", "PairSignals", "Sample", "Signal", "Signals", "linear_pair_signals", "linear_signals", "signals",
+    "signals_within",
+]  # fmt: skip
 
 
 def signals(
@@ -113,71 +117,4 @@ def signals(
         if validate:
             shown = scores if classes is None else None
             check_logits(scored.loss, labels, count, ignored, lambda row: statistics_of_row(scores, labels, row), shown)
-    return finished(scored, labels.shape, ignored)
-
-
-@torch.no_grad()
-def linear_signals(
-    hidden: Any,
-    weight: Tensor,
-    labels: Any,
-    bias: Tensor | None = None,
-    *,
-    also: Sequence[str] = (),
-    ignore_index: int | None = None,
-    validate: bool = True,
-    vocabulary_chunk: int = 8192,
-) -> Signals:
-    """The signals of `hidden @ weight.T + bias` without ever holding those logits.
-
-    For language models: 512 tokens of a vocabulary of 128,000 are 262 MB of float32 logits; this needs about 30 MB
-    beyond its inputs. Values only, no gradients.
-
-    Args:
-        hidden: last hidden states, any leading shape, features last.
-        weight: the output matrix, (vocabulary, features).
-        labels: the next tokens, in the leading shape of `hidden`.
-        bias: (vocabulary,) or None.
-        also: as in `signals`.
-        ignore_index: as in `signals`.
-        validate: as in `signals`.
-        vocabulary_chunk: columns of the logits held at a time.
-
-    >>> hidden, weight = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> linear_signals(hidden, weight, [1]).rank.tolist()  # logits 1, 2, 3
-    [2]
-    """
-    hidden = read_scores(hidden, "hidden states")
-    labels = read_labels(labels, hidden)
-    if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
-        raise ValueError(
-            f"weight has shape {tuple(weight.shape)} but the hidden states end in {hidden.shape[-1]} features: "
-            f"weight should be (vocabulary, {hidden.shape[-1]}), as in nn.Linear"
-        )
-    count = len(weight)
-    if bias is not None and bias.shape != (count,):
-        raise ValueError(f"bias has shape {tuple(bias.shape)}, but weight has {count} rows: bias should be ({count},)")
-    if labels.shape != hidden.shape[:-1]:
-        raise ValueError(f"labels have shape {tuple(labels.shape)} but the hidden states {tuple(hidden.shape)}: "
-                         f"labels should have shape {tuple(hidden.shape[:-1])}")  # fmt: skip
-    if count < 2:
-        raise ValueError(f"signals compare at least 2 classes, but weight has {count} row")
-    ignored = None if ignore_index is None else labels == ignore_index
-    if ignored is not None:
-        labels = torch.where(ignored, 0, labels)
-    states, tokens = hidden.reshape(-1, hidden.shape[-1]), labels.reshape(-1)
-    rows = SIGNALS.of_samples(also)
-    # More rows than for reading: the matrix product likes them.
-    step = 8 * rows_per_chunk(len(states), vocabulary_chunk)
-    parts = [
-        of_linear(h, weight, y, bias, vocabulary_chunk=vocabulary_chunk, squares=read_squares(rows))
-        for h, y in zip(torch.split(states, step), torch.split(tokens, step), strict=True)
-    ]
-    columns: Any = (None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True))
-    statistics = RowStatistics(*columns)
-    scored = score_statistics(statistics, rows, count, math.log(count), checked=validate)
-    if validate:
-        check_logits(
-            scored.loss, labels, count, ignored, lambda row: RowStatistics(*(column[row] for column in statistics[:4]))
-        )
     return finished(scored, labels.shape, ignored)
