@@ -32,6 +32,7 @@ class Batch:
             one holds the new rows. Without replayed rows there is only that one.
         views: (B, V, C, H, W) further, strongly augmented versions of each row; None unless the method asks for them
             (`Learner.views`).
+        shared: on several devices, where `observe` sees a share of the rows, all rows of the step; see `whole`.
     """
 
     images: Tensor
@@ -45,6 +46,7 @@ class Batch:
     epoch_progress: float = 0.0
     parts: tuple[slice, ...] = ()
     views: Tensor | None = None
+    shared: Batch | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -54,6 +56,11 @@ class Batch:
     def replayed(self) -> Tensor:
         """The mask that tells replayed rows from new ones."""
         return self.draw > 0
+
+    @property
+    def whole(self) -> Batch:
+        """All rows of the step: on one device this batch itself, on several those of all processes."""
+        return self if self.shared is None else self.shared
 
     def passes(self) -> list[slice]:
         """The rows of separate forward passes: those of each part.

@@ -53,7 +53,8 @@ class ERACE(Learner):
         competing = logits
         if not self.first:
             unseen = ~self.seen.to(logits.device)
-            allowed = (unseen & self.options.unseen).index_fill(0, batch.labels[: batch.new], True)
+            present = batch.whole.labels[: batch.whole.new]
+            allowed = (unseen & self.options.unseen).index_fill(0, present, True)
             barred = (batch.draw == 0)[:, None] & ~allowed
             competing = logits.masked_fill(barred, -torch.inf)
         return Observed(F.cross_entropy(competing, batch.labels, reduction="none"), logits)

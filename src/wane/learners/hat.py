@@ -38,10 +38,10 @@ class HAT(Learner):
 
     Cross-entropy over the task's own classes, plus c times the share of still free units that the task takes. The
     gradient of a weight is multiplied by 1 - min(a_out, a_in), where a are the gates of all earlier tasks together:
-    where both are 1 the weight never moves, to the bit. That needs `learner.weight_decay` 0; momentum does no harm, as
-    every task has an optimiser of its own. Batch norm, if the network has any, is each task's own. The rising s takes
-    the share of the epoch's steps before this one, as the authors' code does with rows. Their plateau schedule of the
-    learning rate, and the return to the best validation weights, are not part of it.
+    where both are 1 the weight never moves, to the bit. Weight decay would move it, and is refused; momentum does no
+    harm, as every task has an optimiser of its own. Batch norm, if the network has any, is each task's own. The rising
+    s takes the share of the epoch's steps before this one, as the authors' code does with rows. Their plateau schedule
+    of the learning rate, and the return to the best validation weights, are not part of it.
     """
 
     title = "HAT"
@@ -50,6 +50,7 @@ class HAT(Learner):
     needs_task = True
     answers_ahead = False
     needs_new_classes = True
+    decays = False
 
     def __init__(self, model: nn.Module, num_classes: int, options: Any = None) -> None:
         super().__init__(model, num_classes, options)

@@ -51,6 +51,7 @@ class Learner(nn.Module):
         answers_ahead: whether it can be asked about tasks that have not begun. If not (a column for each task, class
             means), forward transfer is not measured.
         needs_new_classes: whether no class may come twice; a stream of domains is then refused.
+        decays: whether the optimiser's weight decay may act on it; if not, `learner.weight_decay` must be 0.
     """
 
     Options: ClassVar[type[Any]] = NoOptions
@@ -67,6 +68,7 @@ class Learner(nn.Module):
     needs_task: ClassVar[bool] = False
     answers_ahead: ClassVar[bool] = True
     needs_new_classes: ClassVar[bool] = False
+    decays: ClassVar[bool] = True
 
     def __init__(self, model: nn.Module, num_classes: int, options: Any = None) -> None:
         super().__init__()

@@ -13,8 +13,9 @@ __all__ = ["complete"]
 def complete(config: Config, *, known: dict[str, str] | None = None) -> Config:
     """The config with all options of its method, and its data folder by absolute path and fingerprint.
 
-    An unknown or invalid option is an error. So is a data folder whose files are not those of the fingerprint that the
-    config already has. A folder that is not there is left alone: a run that is done can be read without its data.
+    An unknown or invalid option is an error, and so is weight decay for a method that cannot have it. So is a data
+    folder whose files are not those of the fingerprint that the config already has. A folder that is not
+    there is left alone: a run that is done can be read without its data.
 
     Args:
         config: as the user gave it, or as a run folder holds it.
@@ -31,15 +32,22 @@ def complete(config: Config, *, known: dict[str, str] | None = None) -> Config:
 
 
 def _options(config: Config) -> dict[str, Any]:
+    from wane.learners import find_learner
     from wane.learners.options import check_options
 
     given = {name: value for name, value in config.learner.options.items() if value is not None}
     try:
         options = check_options(config.learner.name, given)
+        decays = find_learner(config.learner.name).decays
     except ConfigError:
         raise
     except ValueError as error:
         raise ConfigError(str(error)) from None
+    if config.learner.weight_decay > 0 and not decays:
+        raise ConfigError(
+            f"learner.weight_decay = {config.learner.weight_decay} would move weights that learner "
+            f"{config.learner.name} promises to leave alone: set it to 0"
+        )
     return {name: value for name, value in options.items() if value is not None}  # TOML has no null
 
 

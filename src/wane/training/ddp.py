@@ -214,4 +214,5 @@ def _picked(batch: Batch, parts: list[list[slice]]) -> Batch:
         extras={name: pick(column) for name, column in batch.extras.items()},
         parts=tuple(slice(start, stop) for start, stop in pairwise(accumulate([0, *lengths]))),
         views=None if batch.views is None else pick(batch.views),
+        shared=batch,
     )
