@@ -102,3 +102,23 @@ def test_the_reader_of_imports(text, expected, tmp_path):
     path = tmp_path / "some.py"
     path.write_text(text)
     assert imports("wane.training.some", path, modules()) == expected
+
+
+#: Methods that ask the front of the house (`import wane`) for a function of a lower room, by name, when they are
+#: called: a history shows itself, as users expect of it, and still no module of measures imports one of views.
+AT_THE_FRONT = {"wane.measures.history": {"figure", "report"}}
+
+
+def test_only_named_methods_go_by_the_front():
+    found: dict[str, set[str]] = {}
+    for name, path in modules().items():
+        if room(name) < 0 or room(name) == ROOMS.index("cli"):
+            continue
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        known = {f"wane.{part}" for part in ROOMS}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "wane":
+                used = f"wane.{node.attr}"
+                if used not in known and node.attr != "__version__":
+                    found.setdefault(name, set()).add(node.attr)
+    assert found == AT_THE_FRONT

@@ -30,19 +30,21 @@ if TYPE_CHECKING:
     from wane.predictions.comparison import compare, score
     from wane.predictions.predictions import Predictions, read_predictions
     from wane.predictions.samples import Samples, measure
+    from wane.runs.own_loop import save_run
     from wane.runs.store import load_runs
     from wane.softmax.registry import SIGNALS, Signal
     from wane.softmax.signals import Signals, linear_pair_signals, linear_signals, signals, signals_within
+    from wane.views.show import figure, report, table
 
 __version__ = "0.1.0"
 
 __all__ = [
     "SIGNALS", "CalibrationMetrics", "ClassMetrics", "GroupMetrics", "History", "LogitCorrection", "LossWeights",
     "Predictions", "Samples", "Signal", "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average",
-    "backward_transfer", "brier_score", "calibration_error", "check_at_risk", "compare", "forgetting",
+    "backward_transfer", "brier_score", "calibration_error", "check_at_risk", "compare", "figure", "forgetting",
     "forward_transfer", "linear_pair_signals", "linear_signals", "load_runs", "measure", "min_acc", "plasticity",
-    "read_predictions", "retention", "score", "signals", "signals_within", "wc_acc", "windowed_forgetting",
-    "windowed_plasticity",
+    "read_predictions", "report", "retention", "save_run", "score", "signals", "signals_within", "table", "wc_acc",
+    "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `measures.transfer`.
@@ -53,6 +55,8 @@ _HOME = {
     "LossWeights": "interventions.loss_weights",
     "TrendSampler": "interventions.trend_sampler",
     "load_runs": "runs.store",
+    "save_run": "runs.own_loop",
+    **dict.fromkeys(("figure", "report", "table"), "views.show"),
     **dict.fromkeys(("History", "Trajectory"), "measures.history"),
     **dict.fromkeys(("Predictions", "read_predictions"), "predictions.predictions"),
     **dict.fromkeys(("Samples", "measure"), "predictions.samples"),

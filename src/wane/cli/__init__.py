@@ -69,7 +69,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     predictions.score, predictions.compare, language.tokens,
     lab.run, sweep, lab.runs, lab.archive, lab.log, lab.recipes,
     lab.methods, lab.data,
-    views.report, views.figure, views.table, paper.diagnostics, paper.reproduce,
+    views.report, views.figure, views.table, views.at_risk, paper.diagnostics, paper.reproduce,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)

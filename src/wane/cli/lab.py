@@ -89,7 +89,10 @@ def runs(
 
 
 def archive(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Run folders, or folders that hold some.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUNS...", help="Run folders, folders that hold some, or histories (.parquet)."),
+    ],
     out: Annotated[Path, typer.Option("-o", "--out", metavar="DIR", help="Where to: a folder for each run below it.")],
     history: Annotated[
         list[str] | None,
@@ -116,6 +119,8 @@ def log(
     from wane.runs.lock import HeldError, held
 
     for run in find_runs(*runs):
+        if run.files is not None:
+            raise ValueError(f"{run.place} is a history, not a run folder: wane.save_run makes one of it")
         if run.summary is None:
             typer.echo(f"{run.path} is left out: it is not done", err=True)
             continue

@@ -87,7 +87,8 @@ def reproduce(
     if not only_show:
         once = {plan.name: plan for plans in planned.values() for plan in plans}  # parts share runs
         all_done = carry_out(once.values(), runs, engine=engine, options=Options(workers=workers))
-    written = write_reproduction(planned, find_runs(runs), out)
+    of_lab = [run for run in find_runs(runs) if run.own is None]  # of others it is not known what they reproduce
+    written = write_reproduction(planned, of_lab, out)
     typer.echo(written.words)
     typer.echo(f"wrote {written.page}")
     if not all_done:

@@ -1,4 +1,4 @@
-"""The commands that show runs: figure, table, report. `wane.cli` registers them; imports wait until one is called.
+"""The commands that show runs; `wane.cli` registers them, and imports wait until one is called.
 
 What a command prints goes to the standard output; what it wrote, and where, to the standard error.
 """
@@ -10,9 +10,12 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["figure", "report", "table"]
+__all__ = ["at_risk", "figure", "report", "table"]
 
-Runs = Annotated[list[Path], typer.Argument(metavar="RUNS...", help="Run folders, or folders that hold some.")]
+Runs = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUNS...", help="Run folders, folders that hold some, or histories (.parquet)."),
+]
 Method = Annotated[
     str | None, typer.Option(metavar="TITLE", help="Only runs of this method, such as 'er, trend loss (window 3)'.")
 ]
@@ -76,6 +79,9 @@ def table(
     setting: Annotated[
         str, typer.Option(help="class, task or both: class- or task-incremental results, as far as there are any.")
     ] = "both",
+    baseline: Annotated[
+        str | None, typer.Option(metavar="ROW", help="Compare with this row of the table, in place of ER.")
+    ] = None,
 ) -> None:
     """Show a table of methods: mean ± std over seeds, paired differences to ER and to the class-wise control."""
     from wane.paper.values import PAPER
@@ -84,7 +90,9 @@ def table(
     from wane.views.tables.run_tables import run_table
 
     render = FORMATS[format]  # before the work: an unknown one lists the known
-    made = run_table(name, find_runs(*runs), definition=forgetting or "peak", setting=setting, printed=PAPER)
+    made = run_table(
+        name, find_runs(*runs), definition=forgetting or "peak", setting=setting, baseline=baseline, printed=PAPER
+    )
     typer.echo(render(made), nl=False)
     if format == "csv":
         for note in made.notes:
@@ -102,3 +110,11 @@ def report(
 
     written = write_report(find_runs(*runs), out, title=title)
     typer.echo(f"wrote {written} ({written.stat().st_size / 1e6:.1f} MB)", err=True)
+
+
+def at_risk(runs: Runs) -> None:
+    """List the classes of each run whose accuracy holds but is expected to fall, or say why there is none."""
+    from wane.runs.folder import find_runs
+    from wane.views.at_risk import at_risk_text
+
+    typer.echo("\n\n".join(at_risk_text(run) for run in find_runs(*runs)))

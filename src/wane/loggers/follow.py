@@ -54,9 +54,11 @@ class Follower:
     def open(self) -> Logger:
         """The logger, opened if it is not; its id is written down at once."""
         if self.logger is None:
-            settings = RunFolder(self.folder).config.model_dump(mode="json", exclude_none=True)
+            settings = {
+                key: value for key, value in cells(RunFolder(self.folder).settings).items() if value is not None
+            }
             with self._guarded():
-                self.logger = self.make(self.folder, cells(settings), id=self.sent.id, step=self.sent.step)
+                self.logger = self.make(self.folder, settings, id=self.sent.id, step=self.sent.step)
                 self._write_down(id=self.logger.id)
         assert self.logger is not None
         return self.logger
@@ -64,7 +66,6 @@ class Follower:
     def catch_up(self, history: History) -> None:
         """Send what the logger lacks of the history."""
         logger, tasks = self.open(), history.class_to_task
-        assert tasks is not None  # a run of the lab knows them
         new: dict[int, dict[str, float]] = {}
         for evaluation in history.evaluations:
             if evaluation.step > self.sent.step:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wane.measures.history import Evaluation
+from wane.measures.task_map import tasks_of
 from wane.softmax.registry import SIGNALS
 
 __all__ = ["series_of", "summary_values"]
@@ -17,7 +18,7 @@ __all__ = ["series_of", "summary_values"]
 
 def series_of(
     evaluation: Evaluation,
-    class_to_task: NDArray[np.int64],
+    class_to_task: NDArray[np.int64] | None,
     class_names: Sequence[str],
     signals: Sequence[str] | None = None,
 ) -> dict[str, float]:
@@ -32,13 +33,13 @@ def series_of(
     {'test/cm/mean': 0.8, 'test/cm/task_1': 0.2, 'test/cm/task_2': 1.0, 'test_cm/class_000_apple': 0.2,
     'test_cm/class_007_cattle': 1.0}
     """
-    task_of = class_to_task[evaluation.classes]
+    task_of = tasks_of(class_to_task, evaluation.classes)
     labels = [_label(int(c), class_names) for c in evaluation.classes]
     found: dict[str, float] = {}
     for column, signal in zip(evaluation.values.T, SIGNALS if signals is None else signals, strict=True):
         overview = f"{evaluation.split}/{signal}"
         found[f"{overview}/mean"] = float(np.average(column, weights=evaluation.n))
-        for task in np.unique(task_of):
+        for task in np.unique(task_of[task_of >= 0]):
             own = task_of == task
             found[f"{overview}/task_{task + 1}"] = float(np.average(column[own], weights=evaluation.n[own]))
         for label, value in zip(labels, column, strict=True):
@@ -59,11 +60,11 @@ def summary_values(summary: dict[str, Any]) -> dict[str, float]:
         for name, value in values.items()
         if value is not None
     }
-    return metrics | {f"summary/{name}": float(summary[name]) for name in ("steps", "seconds")}
+    return metrics | {f"summary/{name}": float(summary[name]) for name in ("steps", "seconds") if name in summary}
 
 
 def _label(index: int, names: Sequence[str]) -> str:
     """`class_007_cattle`: sorted as numbers are, and with nothing that MLflow refuses in a name."""
     number = f"class_{index:0{max(3, len(str(len(names) - 1)))}d}"
-    name = re.sub(r"[^\w.-]+", "_", names[index]).strip("_")[:100]
+    name = re.sub(r"[^\w.-]+", "_", names[index] if index < len(names) else "").strip("_")[:100]
     return number if name in ("", str(index)) else f"{number}_{name}"

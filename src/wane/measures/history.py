@@ -29,6 +29,7 @@ from wane.softmax.registry import SIGNALS
 if TYPE_CHECKING:
     import pandas
     import polars
+    from matplotlib.figure import Figure
 
     from wane.measures.group_metrics import GroupMetrics
 
@@ -162,6 +163,9 @@ class History:
             if name in means:
                 values[:, i] = _column(name, means[name], len(n))
         present = np.flatnonzero(n)
+        if task < 0:
+            raise ValueError(f"task is {task}: tasks are numbered from 0; record the untrained model with "
+                             "split='untrained', task=0")  # fmt: skip
         if self.class_to_task is not None and split not in BEFORE_TAUGHT:
             self.class_to_task = grown(self.class_to_task, self._given, present, int(task))
         self.evaluations.append(Evaluation(int(step), int(task), split, present, n[present], values[present]))
@@ -188,6 +192,10 @@ class History:
         import pandas as pd
 
         return pd.DataFrame({name: self.frame[name].to_numpy() for name in self.frame.columns})
+
+    def with_evaluations(self, evaluations: Sequence[Evaluation]) -> History:
+        """The same history with other evaluations, such as some of these."""
+        return History._of(self._contents()._replace(evaluations=list(evaluations)))
 
     def append(self, other: History) -> None:
         """Add all evaluations of `other` behind these."""
@@ -292,6 +300,18 @@ class History:
         b'PAR1'
         """
         self.frame.write_parquet(file, metadata=metadata_of(self._contents()))
+
+    def report(self, path: str | os.PathLike[str], *, title: str | None = None) -> Path:
+        """Write the report of this history: one page that stands alone. As `wane.report`, which takes several, too."""
+        import wane  # the front of the house may be asked for any room
+
+        return wane.report(self, path, title=title)
+
+    def figure(self, name: str, path: str | os.PathLike[str] | None = None, **options: Any) -> Figure:
+        """Draw a figure of this history, and write it where a path is given, as `wane.figure` does."""
+        import wane
+
+        return wane.figure(name, self, path, **options)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> History:

@@ -11,7 +11,6 @@ import polars as pl
 
 from wane.paper.values import STATEMENTS
 from wane.runs.folder import RunFolder
-from wane.runs.identity import method_of
 from wane.softmax.signals import SIGNALS
 from wane.views.observations import (
     AROUND,
@@ -102,7 +101,7 @@ def diagnose(
         for signal in SIGNALS
     ]
     frame = pl.DataFrame(rows, infer_schema_length=None).with_columns(pl.col(pl.Float64).fill_nan(None))
-    names, method = tuple(run.name for run in runs), method_of(runs[0].config).title
+    names, method = tuple(run.name for run in runs), runs[0].method.title
     return Diagnostics(names, method, width, tolerance, classes, frame, tuple(notes))
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from wane.runs.layout import ABOUT
+from wane.runs.layout import ABOUT, HISTORY, REPLAY
 
-__all__ = ["SCHEMA", "About", "parse_about", "write_about"]
+if TYPE_CHECKING:
+    from wane.runs.folder import RunFolder
+
+__all__ = ["SCHEMA", "About", "derived_about", "parse_about", "write_about"]
 
 SCHEMA = 1
 
@@ -19,29 +22,31 @@ class About:
     """What a run is about.
 
     Attributes:
-        has_memory: whether the method replays from a memory.
+        has_memory: whether the method replays from a memory; None if nobody said.
         settings: in which it is tested: ("class", "task"), or ("task",) for a method that needs the task.
         class_names: by label.
         group_names: of the rows of the history; the classes, unless the stream has other groups.
         task_names: in the order of the stream.
         learner_title: the method's name for people.
         source: the paper that the method comes from, "" if unknown.
+        leading: the split that leads, where it is neither "test" nor "test_task".
         schema: of this file; 0 for what was derived from the other files of an older run.
     """
 
-    has_memory: bool
+    has_memory: bool | None
     settings: tuple[str, ...] = ("class", "task")
     class_names: tuple[str, ...] = ()
     group_names: tuple[str, ...] = ()
     task_names: tuple[str, ...] = ()
     learner_title: str = ""
     source: str = ""
+    leading: str = ""
     schema: int = SCHEMA
 
     @property
     def split(self) -> str:
         """The split that leads: class-incremental where there is that, task-incremental otherwise."""
-        return "test" if "class" in self.settings else "test_task"
+        return self.leading or ("test" if "class" in self.settings else "test_task")
 
 
 def write_about(folder: Path, about: About) -> None:
@@ -61,3 +66,35 @@ def parse_about(data: bytes, path: str) -> About:
         return About(**known)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is damaged ({error}): delete it, and it is derived from the other files") from None
+
+
+def derived_about(run: RunFolder) -> About:
+    """What the files of a run tell that has no about.json: only class-incremental tests were written down then."""
+    names = tuple((run.summary or {}).get("class_names", ()))
+    return About(
+        has_memory=run.has(REPLAY) or _has_memory(run.config.learner.name),
+        settings=_settings(run),
+        class_names=names,
+        group_names=names,
+        task_names=tuple(f"task {k + 1}" for k in range(run.config.num_tasks)),
+        learner_title=run.config.learner.name,
+        schema=0,
+    )
+
+
+def _settings(run: RunFolder) -> tuple[str, ...]:
+    if run.summary is not None:
+        tested = {"class": run.summary.get("metrics"), "task": run.summary.get("task_incremental")}
+        return tuple(name for name, values in tested.items() if values) or ("class",)
+    splits = {evaluation.split for evaluation in run.history.evaluations} if run.has(HISTORY) else set()
+    return ("task",) if "test_task" in splits and "test" not in splits else ("class",)
+
+
+def _has_memory(learner: str) -> bool:
+    """Whether a method has a memory, as its class says; False if it is not installed here."""
+    try:
+        from wane.learners import LEARNERS
+
+        return LEARNERS.find(learner).has_memory()
+    except (ImportError, ValueError):
+        return False

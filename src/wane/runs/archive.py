@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from wane.files import replace_file
 from wane.runs.config import differences
 from wane.runs.folder import RunFolder
-from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, RECOVERY, REPLAY, SUMMARY
+from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, OWN_LOOP, RECOVERY, REPLAY, SUMMARY
 
 if TYPE_CHECKING:
     import polars
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["archive"]
 
 #: Of every run, beside its summary and what it replayed. A few kilobytes.
-ALWAYS = (CONFIG, ABOUT, RECOVERY)
+ALWAYS = (CONFIG, OWN_LOOP, ABOUT, RECOVERY)
 #: Of runs to be looked at epoch by epoch.
 DETAILS = (HISTORY, FLOW)
 
@@ -57,7 +57,7 @@ def _one_of_each(runs: Sequence[RunFolder]) -> list[RunFolder]:
     first: dict[str, RunFolder] = {}
     for run in runs:
         other = first.setdefault(run.name, run)
-        if changed := differences(other.config, run.config):
+        if changed := _differences(other, run):
             raise ValueError(
                 f"{other.place} and {run.place} are different runs ({changed[0]}) of the same name: rename one, or "
                 "keep them in different folders"
@@ -65,8 +65,15 @@ def _one_of_each(runs: Sequence[RunFolder]) -> list[RunFolder]:
     return list(first.values())
 
 
+def _differences(one: RunFolder, other: RunFolder) -> list[str]:
+    if one.own is None and other.own is None:
+        return differences(one.config, other.config)
+    # what is known of a run of someone's own loop does not tell it apart from another: its results do
+    return [] if one.own == other.own and one.summary == other.summary else ["of someone's own loop"]
+
+
 def _is_wanted(run: RunFolder, patterns: Collection[str]) -> bool:
-    recipe = run.config.recipe  # diagnostics-small; one's own may have a hyphen, and no scale
+    recipe = run.recipe  # diagnostics-small; one's own may have a hyphen, and no scale
     known_as = (recipe, recipe.rpartition("-")[0], run.method.title, run.name)
     return any(fnmatchcase(name, pattern) for name in known_as for pattern in patterns)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
-import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -16,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wane.runs.about import About, parse_about
-from wane.runs.config import Config, ConfigError, build_config
+from wane.runs.about import About, derived_about, parse_about
+from wane.runs.config import Config, ConfigError, build_config, to_toml
 from wane.runs.identity import Method, method_of
-from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, RECOVERY, REPLAY, SAMPLES, SUMMARY
+from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, OWN_LOOP, RECOVERY, REPLAY, SAMPLES, SUMMARY
+from wane.runs.own_loop import OwnLoop, parse_own_loop, run_files
 from wane.runs.place import is_url, open_place, place_of
-from wane.runs.settings import naming
+from wane.runs.settings import merge, naming
 from wane.runs.status import Status, statuses
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from wane.measures.history import History
 
-__all__ = ["RunFolder", "find_runs", "list_runs", "parse_summary", "read_config", "read_summary"]
+__all__ = ["RunFolder", "find_runs", "history_run", "list_runs", "parse_summary", "read_config", "read_summary"]
 
 
 class RunFolder:
@@ -38,11 +38,15 @@ class RunFolder:
     Args:
         place: its folder, or the URL of one.
         name: what to call it in a list; default: the name of the folder.
+        files: what is in the folder, by name, where it is in memory and `place` is but a name, see `history_run`.
     """
 
-    def __init__(self, place: str | os.PathLike[str], name: str = "") -> None:
+    def __init__(
+        self, place: str | os.PathLike[str], name: str = "", *, files: Mapping[str, bytes] | None = None
+    ) -> None:
         self.place = place_of(place)
         self.name = name or Path(self.place).name
+        self.files = files
 
     def __repr__(self) -> str:
         return f"RunFolder({self.place!r})"
@@ -59,9 +63,17 @@ class RunFolder:
         return Path(self.place)
 
     @cached_property
+    def own(self) -> OwnLoop | None:
+        """What is known of a run that wane did not train; None for one of the lab's, which has a config."""
+        data = self.read(OWN_LOOP)
+        return None if data is None else parse_own_loop(data, f"{self.place}/{OWN_LOOP}")
+
+    @cached_property
     def config(self) -> Config:
-        """Everything that the run depends on."""
+        """Everything that the run depends on; an error for a run that wane did not train."""
         data, path = self.read(CONFIG), f"{self.place}/{CONFIG}"
+        if data is None and self.own is not None:
+            raise ConfigError(f"{self.place} was not trained by wane, so it has no config: give runs of the lab")
         if data is None:
             raise ConfigError(f"there is no config at {path}")
         try:
@@ -73,13 +85,53 @@ class RunFolder:
 
     @cached_property
     def method(self) -> Method:
-        """How it learns and what it replays."""
-        return method_of(self.config)
+        """How it learns and what it replays; of a run that wane did not train, what its owner calls that."""
+        return method_of(self.config) if self.own is None else Method(self.own.method, own=True)
+
+    @property
+    def seed(self) -> int | None:
+        """Its seed; None if that is not known."""
+        return self.config.seed if self.own is None else self.own.seed
+
+    @property
+    def data(self) -> str:
+        """What its data set is called; "" if that is not known."""
+        return Path(self.config.data.name).name if self.own is None else self.own.data
+
+    @property
+    def recipe(self) -> str:
+        """The recipe that it came from; "" for a run that wane did not train."""
+        return self.config.recipe if self.own is None else ""
+
+    @property
+    def num_tasks(self) -> int | None:
+        """How many tasks it has, or is to have; None if that is not known."""
+        return self.config.num_tasks if self.own is None else self.own.tasks
+
+    @property
+    def total_epochs(self) -> int:
+        """How many epochs it takes; 0 for a run that wane did not train."""
+        return self.config.total_epochs if self.own is None else 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Everything that was set, nested, as JSON has it; of a run that wane did not train, what its owner said."""
+        if self.own is None:
+            return self.config.model_dump(mode="json")
+        said = {"seed": self.own.seed, "data": {"name": self.own.data or None}, "learner": {"name": self.own.method}}
+        return merge(said, self.own.settings)
+
+    @property
+    def settings_text(self) -> str:
+        """The same as TOML: for a run of the lab, ready to be run again."""
+        return to_toml(self.config) if self.own is None else self.own.text
 
     @cached_property
     def status(self) -> Status:
         """How far it is; unreadable if its config or its summary is."""
         nothing = Status("unreadable", note=f"there is no run at {self.place}")
+        if self.files is not None:
+            return Status("done")
         try:
             return self._checked(statuses(self.place).get("", nothing))
         except OSError as error:
@@ -91,7 +143,7 @@ class RunFolder:
 
     def _checked(self, status: Status) -> Status:
         try:
-            self.config  # noqa: B018 (reading it is the check)
+            self.settings  # noqa: B018 (reading it is the check)
             if status.state == "done" and self.summary is None:
                 raise FileNotFoundError(f"{self.place}/{SUMMARY} was moved away")
         except (ValueError, OSError) as error:  # or it was moved away a moment ago
@@ -108,7 +160,7 @@ class RunFolder:
     def about(self) -> About:
         """What the config does not say; of a run without about.json, as far as its other files tell."""
         data = self.read(ABOUT)
-        return parse_about(data, f"{self.place}/{ABOUT}") if data is not None else _derived(self)
+        return parse_about(data, f"{self.place}/{ABOUT}") if data is not None else derived_about(self)
 
     @property
     def split(self) -> str:
@@ -120,18 +172,13 @@ class RunFolder:
         """Per-class signals: split `test` (an evaluation after each epoch), `replay`, and others that were recorded."""
         from wane.measures.history import History
 
-        if not is_url(self.place):
-            return History.read(self.path / HISTORY)
-        data = self.read(HISTORY)
+        data, path = self.read(HISTORY), f"{self.place}/{HISTORY}"
         if data is None:
-            raise FileNotFoundError(f"there is no history at {self.place}/{HISTORY}")
-        with tempfile.TemporaryDirectory(prefix="wane-") as scratch:
-            copy = Path(scratch) / HISTORY
-            copy.write_bytes(data)
-            try:
-                return History.read(copy)
-            except ValueError as error:
-                raise ValueError(str(error).replace(str(copy), f"{self.place}/{HISTORY}")) from None
+            raise FileNotFoundError(f"there is no history at {path}")
+        try:
+            return History.read_parquet(io.BytesIO(data))
+        except ValueError as error:
+            raise ValueError(f"{path} {error}") from None
 
     @cached_property
     def replay(self) -> polars.DataFrame | None:
@@ -167,6 +214,8 @@ class RunFolder:
 
     def has(self, name: str) -> bool:
         """Whether it has a file, named as in `wane.runs.layout`."""
+        if self.files is not None:
+            return name in self.files
         if not is_url(self.place):
             return (self.path / name).exists()
         fs, base = open_place(self.place)
@@ -175,6 +224,8 @@ class RunFolder:
 
     def read(self, name: str) -> bytes | None:
         """A file as it is at this moment, whole; None if there is none."""
+        if self.files is not None:
+            return self.files.get(name)
         try:
             if not is_url(self.place):
                 return (self.path / name).read_bytes()
@@ -203,49 +254,48 @@ def _blaming(path: str) -> Iterator[None]:
         raise ValueError(f"{path} is damaged or of something else ({error}): restore it, or delete it") from None
 
 
-def _derived(run: RunFolder) -> About:
-    """What the files of a run tell that has no about.json: only class-incremental tests were written down then."""
-    names = tuple((run.summary or {}).get("class_names", ()))
-    return About(
-        has_memory=run.has(REPLAY) or _has_memory(run.config.learner.name),
-        settings=_settings(run),
-        class_names=names,
-        group_names=names,
-        task_names=tuple(f"task {k + 1}" for k in range(run.config.num_tasks)),
-        learner_title=run.config.learner.name,
-        schema=0,
-    )
+def history_run(history: History, name: str | os.PathLike[str] = "") -> RunFolder:
+    """A history as a run, in memory: what `wane.save_run` would write, without a folder.
+
+    Args:
+        history: from someone's own loop.
+        name: of the run, or the path of the file that it was read from; the method is called so if the history does
+            not say how.
+    """
+    stem = Path(name).stem if name else ""
+    method = None if history.method or history.title else stem
+    called = name or history.title or history.method or "history"
+    return RunFolder(called, stem, files=run_files(history, method=method))
 
 
-def _settings(run: RunFolder) -> tuple[str, ...]:
-    if run.summary is not None:
-        tested = {"class": run.summary.get("metrics"), "task": run.summary.get("task_incremental")}
-        return tuple(name for name, values in tested.items() if values) or ("class",)
-    splits = {evaluation.split for evaluation in run.history.evaluations} if run.has(HISTORY) else set()
-    return ("task",) if "test_task" in splits and "test" not in splits else ("class",)
+def find_runs(*places: str | os.PathLike[str] | History) -> list[RunFolder]:
+    """The runs at or below each folder or URL, each once; an error names a place that holds none.
 
-
-def _has_memory(learner: str) -> bool:
-    """Whether a method has a memory, as its class says; False if it is not installed here."""
-    try:
-        from wane.learners import LEARNERS
-
-        return LEARNERS.find(learner).has_memory()
-    except (ImportError, ValueError):
-        return False
-
-
-def find_runs(*places: str | os.PathLike[str]) -> list[RunFolder]:
-    """The runs at or below each folder or URL, each once; an error names a place that holds none."""
-    found: dict[str, RunFolder] = {}
-    for place in map(place_of, places):
-        below = _runs_at(place)
+    A history stands for a run, too: the path of its file (``.parquet``), or the `History` itself.
+    """
+    found: dict[Any, RunFolder] = {}
+    for source in places:
+        if not isinstance(source, str | os.PathLike):
+            found.setdefault(id(source), history_run(source))
+            continue
+        place = place_of(source)
+        is_file = place.endswith(".parquet") and not is_url(place)
+        below = [_run_of_file(Path(place))] if is_file else _runs_at(place)
         if not below:
-            raise ValueError(f"no run at or below {place}: give run folders, or a folder that holds some")
+            raise ValueError(f"no run at or below {place}: give run folders, a folder that holds some, or a history")
         for run in below:
             key = run.place if is_url(run.place) else str(run.path.resolve())
             found.setdefault(key, run)  # counted twice, a run would pass for two seeds
     return list(found.values())
+
+
+def _run_of_file(path: Path) -> RunFolder:
+    """A history file; that of a run folder stands for the run."""
+    from wane.measures.history import History
+
+    if path.name == HISTORY and ((path.parent / CONFIG).exists() or (path.parent / OWN_LOOP).exists()):
+        return RunFolder(path.parent)
+    return history_run(History.read(path), path)
 
 
 def _runs_at(place: str) -> list[RunFolder]:
@@ -278,4 +328,4 @@ def read_config(folder: Path) -> Config:
 
 def list_runs(root: Path) -> list[Path]:
     """All run folders below `root`, itself included, in the order of their names."""
-    return sorted(path.parent for path in root.rglob(CONFIG))
+    return sorted({path.parent for name in (CONFIG, OWN_LOOP) for path in root.rglob(name)})

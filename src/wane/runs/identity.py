@@ -40,6 +40,8 @@ class Method:
     False
     >>> Method(draw="uniform", scope="past").title
     'er, uniform past'
+    >>> Method("er", own=True) == Method("er")  # someone's own ER, in a loop that wane knows nothing of
+    False
     """
 
     learner: str = "er"
@@ -48,6 +50,7 @@ class Method:
     trend: TrendSampler | None = None
     draw: str = "uniform"
     scope: str = "seen"
+    own: bool = False  # whether it ran in a loop of its owner's, and `learner` is but the name that it was given
 
     @property
     def title(self) -> str:
@@ -60,6 +63,8 @@ class Method:
         return file_name("-".join(self._parts("_", _joined)))
 
     def _parts(self, space: str, words: Callable[[str, dict[str, Any], bool], str]) -> list[str]:
+        if self.own:
+            return [self.learner]
         usual = _default_options(self.learner) if self.options else {}
         parts = [words(self.learner, {k: v for k, v in self.options if k not in usual or v != usual[k]}, True)]
         for kind, settings in (("weights", self.weights), ("trend", self.trend)):
@@ -75,9 +80,9 @@ class Method:
 def method_of(config: Config) -> Method:
     """The method of a run. Where a trend decides the draw, what it replaces has no effect and does not count."""
     learner, memory = config.learner, config.memory
-    draw = {} if learner.trend is not None else {"draw": memory.draw, "scope": memory.scope}
+    draw, scope = ("uniform", "seen") if learner.trend is not None else (memory.draw, memory.scope)
     options = tuple((name, _frozen(value)) for name, value in sorted(learner.options.items()))
-    return Method(learner.name, options, learner.weights, learner.trend, **draw)
+    return Method(learner.name, options, learner.weights, learner.trend, draw, scope)
 
 
 def method_title(config: Config) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 __all__ = [
-    "ABOUT", "CHECKPOINT", "CONFIG", "EVENTS", "FAILED", "FLOW", "HISTORY", "LOCK", "LOG", "LOGGED", "PREVIOUS",
-    "RECOVERY", "REMOTE_LOCK", "REPLAY", "SAMPLES", "SUMMARY", "logged",
+    "ABOUT", "CHECKPOINT", "CONFIG", "EVENTS", "FAILED", "FLOW", "HISTORY", "LOCK", "LOG", "LOGGED", "OWN_LOOP",
+    "PREVIOUS", "RECOVERY", "REMOTE_LOCK", "REPLAY", "SAMPLES", "SUMMARY", "logged",
 ]  # fmt: skip
 
 CONFIG = "config.toml"  #: everything that the result depends on; what makes a folder a run folder
+OWN_LOOP = "own_loop.toml"  #: in its place where wane did not train the run, see `wane.runs.own_loop`
 ABOUT = "about.json"  #: what a reader needs to know that the config does not say, see `wane.runs.about`
 HISTORY = "history.parquet"  #: per-class signals of every evaluation
 REPLAY = "replay.parquet"  #: what could be drawn from the memory and what was, a row for each epoch

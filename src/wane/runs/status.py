@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from wane.runs.layout import CONFIG, FAILED, HISTORY, LOCK, REMOTE_LOCK, SUMMARY
+from wane.runs.layout import CONFIG, FAILED, HISTORY, LOCK, OWN_LOOP, REMOTE_LOCK, SUMMARY
 from wane.runs.lock import Owner, owner
 from wane.runs.place import is_local, open_place
 
@@ -73,7 +73,7 @@ def _listing(fs: Any, base: str) -> dict[str, dict[str, int]]:
     runs: dict[str, dict[str, int]] = {}
     for folder, name, version in _local_files(base) if is_local(fs) else _remote_files(fs, base):
         runs.setdefault(folder, {})[name] = version
-    return {folder: files for folder, files in runs.items() if CONFIG in files}
+    return {folder: files for folder, files in runs.items() if CONFIG in files or OWN_LOOP in files}
 
 
 def _local_files(base: str) -> Iterator[tuple[str, str, int]]:

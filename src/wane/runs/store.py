@@ -40,7 +40,7 @@ def load_runs(root: str | Path = "runs") -> polars.DataFrame:
         row: dict[str, Any] = {"name": run.name, "state": run.status.state, "title": None}
         if run.status.state != "unreadable":
             summary = run.summary or {}
-            row |= {"title": run.method.title, **cells(run.config.model_dump(mode="json"))}
+            row |= {"title": run.method.title, **cells(run.settings)}
             row |= cells(summary.get("metrics") or {})
             row |= cells({"task_incremental": summary.get("task_incremental") or {}})
             row |= {key: summary[key] for key in ("steps", "seconds") if key in summary}

@@ -16,7 +16,20 @@ from wane.runs.complete import complete
 from wane.runs.config import Config, ConfigError, differences, to_toml
 from wane.runs.folder import read_config, read_summary
 from wane.runs.identity import fingerprint
-from wane.runs.layout import CONFIG, EVENTS, FAILED, FLOW, LOCK, LOG, LOGGED, PREVIOUS, RECOVERY, SAMPLES, SUMMARY
+from wane.runs.layout import (
+    CONFIG,
+    EVENTS,
+    FAILED,
+    FLOW,
+    LOCK,
+    LOG,
+    LOGGED,
+    OWN_LOOP,
+    PREVIOUS,
+    RECOVERY,
+    SAMPLES,
+    SUMMARY,
+)
 from wane.runs.writing import write_atomically
 from wane.training.events import Events, Listener
 
@@ -178,6 +191,8 @@ def _claim(folder: Path, config: Config) -> Config:
         left = (SAMPLES, FLOW, RECOVERY, LOGGED, EVENTS)
         for unfinished in [file for pattern in left for file in folder.glob(pattern)]:
             unfinished.unlink()
+    elif (folder / OWN_LOOP).exists():
+        raise OccupiedError(f"{folder} holds a run that wane did not train, and cannot go on with: give another --out")
     elif any(not item.name.startswith((LOCK, f".{LOCK}", LOG)) for item in folder.iterdir()):
         raise OccupiedError(f"{folder} is not empty and holds no run: give a new or empty folder as --out")
     write_atomically(path, lambda file: file.write(to_toml(config).encode()))

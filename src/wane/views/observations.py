@@ -1,8 +1,10 @@
 """How the signals behave in a set of runs: every class at every epoch, at a fixed accuracy, and from epoch to epoch.
 
 An observation is one class at one epoch: its means over the test images, at an evaluation of the run's leading split
-(`test`, or `test_task` for a run that has only that one). Classes that were not yet learnt are not evaluated, and so
-are no observations. Where a history is of other groups than classes, such as domains, a group stands for a class.
+(`test`, or `test_task` for a run that has only that one). Classes that were not yet learnt are no observations: the lab
+does not evaluate them, and what someone's own loop recorded of them stands apart, see
+`wane.measures.normal_form`. Where a history is of other groups than classes, such as domains, a group stands for a
+class.
 """
 
 from __future__ import annotations
@@ -15,11 +17,10 @@ import polars as pl
 from numpy.typing import ArrayLike
 
 from wane.measures.history import History
-from wane.runs.config import Config, differences
 from wane.runs.folder import RunFolder
-from wane.runs.identity import method_of
 from wane.runs.layout import HISTORY
 from wane.softmax.signals import SIGNALS
+from wane.views.comparable_runs import differ
 
 __all__ = [
     "AROUND", "LEVELS", "TOLERANCE", "Box", "at_level", "box", "changes", "choose", "group_kind", "group_names",
@@ -164,10 +165,10 @@ def one_method(runs: Sequence[RunFolder]) -> None:
         raise ValueError("no run was given")
     first = runs[0]
     for run in runs[1:]:
-        if changed := differences(_without_seed(first.config), _without_seed(run.config)):
-            methods = "; ".join(sorted({repr(method_of(r.config).title) for r in runs}))
+        if changed := differ(first, run):
+            methods = "; ".join(sorted({repr(r.method.title) for r in runs}))
             raise ValueError(
-                f"{first.name} and {run.name} differ in more than the seed ({changed[0]}): give runs of one method, "
+                f"{first.name} and {run.name} differ in more than the seed ({changed}): give runs of one method, "
                 f"or choose one with --method, among {methods}"
             )
 
@@ -176,9 +177,9 @@ def choose(runs: Sequence[RunFolder], method: str | None) -> list[RunFolder]:
     """The runs whose method has this title, as a user types it; all of them for None."""
     if method is None:
         return list(runs)
-    chosen = [run for run in runs if method_of(run.config).title == method]
+    chosen = [run for run in runs if run.method.title == method]
     if not chosen:
-        known = "; ".join(sorted({repr(method_of(run.config).title) for run in runs}))
+        known = "; ".join(sorted({repr(run.method.title) for run in runs}))
         raise ValueError(f"no run is of method {method!r}: there are {known}")
     return chosen
 
@@ -190,8 +191,3 @@ def level_name(level: float) -> str:
     'accuracy 25 %'
     """
     return f"accuracy {100 * level:g} %"
-
-
-def _without_seed(config: Config) -> Config:
-    settings = {"seed": 0, "device": "auto", "data": config.data.model_copy(update={"root": None})}
-    return config.model_copy(update={**settings, "record": type(config.record)(classes=config.record.classes)})

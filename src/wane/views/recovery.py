@@ -15,7 +15,6 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from wane.runs.folder import RunFolder
-from wane.runs.identity import method_of
 from wane.softmax.signals import SIGNALS
 from wane.views.comparable_runs import distinct_titles
 
@@ -46,11 +45,11 @@ class Correlation(NamedTuple):
 def curves(runs: Sequence[RunFolder]) -> pl.DataFrame:
     """What the runs recorded: a row for each class, `beside` and step k, with its run and the title of its method."""
     found = [(run, run.recovery) for run in runs]
-    if sets := sorted({run.config.data.name for run, frame in found if frame is not None})[1:]:
+    if sets := sorted({run.data for run, frame in found if frame is not None})[1:]:
         raise ValueError(f"the runs are of several data sets ({sets[0]} is one): give those of one")
-    titles = distinct_titles(method_of(run.config) for run in runs)
+    titles = distinct_titles(run.method for run in runs)
     frames = [
-        frame.with_columns(pl.lit(run.name).alias("run"), pl.lit(titles[method_of(run.config)]).alias("method"))
+        frame.with_columns(pl.lit(run.name).alias("run"), pl.lit(titles[run.method]).alias("method"))
         for run, frame in found
         if frame is not None
     ]

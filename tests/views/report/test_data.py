@@ -225,10 +225,10 @@ def test_ranks_of_an_unfinished_run_are_among_all_classes(tmp_path):
 @pytest.mark.parametrize(
     ("options", "missing"),
     [
-        ({"replay": False, "with_flow": False}, {"draw", "flow"}),
-        ({"tasks": 1}, {"flow"}),
-        ({"tasks": 1, "epochs": 1}, {"flow", "smoothness"}),
-        ({"stop": 1, "finished": False, "with_flow": False}, {"flow", "smoothness"}),
+        ({"replay": False, "with_flow": False}, {"draw", "flow", "risk"}),
+        ({"tasks": 1}, {"flow", "risk"}),
+        ({"tasks": 1, "epochs": 1}, {"flow", "smoothness", "risk"}),
+        ({"stop": 1, "finished": False, "with_flow": False}, {"flow", "smoothness", "risk"}),
         ({"stop": 0, "finished": False, "with_flow": False}, set()),
     ],
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 from wane.registry import Registry
 from wane.runs.config import Config, ConfigError, build_config, read_toml
+from wane.runs.layout import OWN_LOOP
 
 __all__ = ["load_recipe", "recipe_settings", "recipes", "scales"]
 
@@ -53,6 +54,8 @@ def load_recipe(
     ('cifar100', 64, (35, 45), 3)
     """
     path = Path(name_or_path)
+    if path.name == OWN_LOOP or (path / OWN_LOOP).exists():
+        raise ConfigError(f"{name_or_path} is of a run that wane did not train: there is no config to run again")
     own_file = path.suffix == ".toml"
     recipe = recipe_settings(name_or_path)
     recipe.pop("title", None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wane.runs.folder import RunFolder
-from wane.runs.identity import Method, method_of
+from wane.runs.identity import Method
 from wane.views.comparable_runs import BASELINE, Setting, by_setting
 from wane.views.figures.style import INK_COLOUR, SOFT_COLOUR, label_ends, new_figure, plain, styled
 from wane.views.palette import TASKS, signal_colour
@@ -67,8 +67,9 @@ def _points(setting: Setting, prefix: str) -> dict[Method, dict[int, Point]]:
     x, y = f"{prefix}plasticity", f"{prefix}retention"
     for run in setting.runs:
         values = accuracy_measures(run) or {}
-        if x in values and y in values and run.about.has_memory:
-            points.setdefault(method_of(run.config), {})[run.config.seed] = values[x], values[y]
+        if x in values and y in values and run.about.has_memory is not False:  # of someone's own loop it may be unsaid
+            of_method = points.setdefault(run.method, {})
+            of_method[-1 - len(of_method) if run.seed is None else run.seed] = values[x], values[y]
     return points
 
 

@@ -97,6 +97,8 @@ def _summaries(
     lines: dict[Line, dict[int, dict[int, float]]] = {}
     controls: dict[Method, dict[int, float]] = {}
     for run in setting.runs:
+        if run.own is not None:
+            continue  # it has no trend that wane knows of, nor is it a control
         values, learner, seed = accuracy_measures(run, forgetting), run.config.learner, run.config.seed
         if values is None or measure not in values or learner.weights is not None:
             continue

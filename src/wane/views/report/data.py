@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from wane.measures.early_warning import at_risk
 from wane.measures.summaries import SUMMARIES, summarise
-from wane.runs.config import to_toml
 from wane.runs.folder import RunFolder
-from wane.runs.identity import Method, method_of
+from wane.runs.identity import Method
+from wane.views.at_risk import why_none
 from wane.views.comparable_runs import by_setting, distinct_titles
 from wane.views.observations import (
     LEVELS,
@@ -65,11 +65,11 @@ class RunGroup(NamedTuple):
 def group_runs(runs: Sequence[RunFolder]) -> list[RunGroup]:
     """The runs by method, in the order in which they come; with several settings, each title says which."""
     settings = by_setting(runs)
-    titles = distinct_titles(method_of(run.config) for run in runs)
+    titles = distinct_titles(run.method for run in runs)
     found: dict[tuple[Method, int], RunGroup] = {}
     for number, setting in enumerate(settings):
         for run in setting.runs:
-            method = method_of(run.config)
+            method = run.method
             title = f"{titles[method]} · {setting.title}" if len(settings) > 1 else titles[method]
             found.setdefault((method, number), RunGroup(title, [])).runs.append(run)
     return list(found.values())
@@ -208,9 +208,10 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
         method: the title of its method.
         curves: with the packed tables of every class and epoch.
     """
-    config, summary = run.config, run.summary
+    summary = run.summary
     found: dict[str, Any] = {
-        "name": run.name, "path": str(run.path), "method": method, "seed": config.seed, "config": to_toml(config),
+        "name": run.name, "path": str(run.path), "method": method, "seed": run.seed, "config": run.settings_text,
+        "own": run.own is not None,
         "environment": _environment(summary), "notes": [], "missing": {}, "sentences": [], "epochs": 0, "kind": "class",
         "curves": None, "draw": None, "flow": None,
     }  # fmt: skip
@@ -218,16 +219,20 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
     if t is None:
         found["notes"].append("This run has not come to the end of its first epoch: there is nothing to show yet.")
         return found
-    if summary is None:
+    if run.own is not None:
         found["notes"].append(
-            f"This run is not finished: {len(t.step)} of {config.total_epochs} epochs. All numbers are those so far."
+            "Not trained by wane: this run was recorded in a loop of its owner's, and what it says of its method, seed "
+            "and data is the owner's word."
+        )
+    elif summary is None:
+        found["notes"].append(
+            f"This run is not finished: {len(t.step)} of {run.total_epochs} epochs. All numbers are those so far."
         )
     names = group_names(run)
-    competitors = len(run.class_names) if config.record.classes == "all" else len(t.classes)
     lists = {
         "decline": hidden_decline(t),
-        "near": near_zero(t, max(2, competitors)),
-        "risk": at_risk(run.history).to_dicts() if run.split == "test" else [],
+        "near": near_zero(t, max(2, _competitors(run, t))),
+        "risk": at_risk(run.history, split=run.split).to_dicts(),
     }
     levels = conditional(run)
     smooth, width = smoothness(run)
@@ -237,7 +242,7 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
         "names": [names[c] if c < len(names) else str(c) for c in range(int(t.classes.max()) + 1)],
         "old": old_classes(t), "sentences": three_sentences(run, t, lists, levels), **lists,
         "conditional": levels.to_dicts(), "smoothness": smooth.to_dicts(), "around": width,
-        "check": risk_check(run.history) if run.split == "test" else "",
+        "check": risk_check(run.history, run.split), "time": "evaluation" if run.own else "epoch",
     }  # fmt: skip
     if curves:
         shared = _bounded(run)
@@ -247,14 +252,23 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
             "others": {name: pack(t.of(name), top=6.5) for name in own},
         }  # fmt: skip
         found["draw"], found["flow"] = draw(run, t), flow(run, t)
-    found["missing"] = _missing(run, t)
+    found["missing"] = _missing(run, t) | ({} if lists["risk"] else {"risk": why_none(run.history, run.split)})
     return dict(plain(found))
+
+
+def _competitors(run: RunFolder, t: Timeline) -> int:
+    """Among how many classes the label of a row was ranked at the end."""
+    if run.own is not None:
+        return run.history.num_groups if run.history.kind == "class" else 0
+    return len(run.class_names) if run.config.record.classes == "all" else len(t.classes)
 
 
 def _missing(run: RunFolder, t: Timeline) -> dict[str, str]:
     """Why a section of the page is empty, by its name."""
     said = {}
-    if run.replay is None and not run.about.has_memory:
+    if run.own is not None:
+        said["draw"] = "What was replayed is not known: wane did not train this run."
+    elif run.replay is None and not run.about.has_memory:
         said["draw"] = "Nothing was replayed: this run has no memory."
     elif run.replay is None:
         said["draw"] = "There is no log of the replay (replay.parquet) in the run folder."
@@ -262,6 +276,8 @@ def _missing(run: RunFolder, t: Timeline) -> dict[str, str]:
         said["draw"] = "Nothing has been replayed yet."
     if group_kind(run.history) != "class":
         said["flow"] = "Where the probability went is shown for streams of classes only."
+    elif run.flow is None and run.own is not None:
+        said["flow"] = "Where the probability went was not recorded: a history has the means of each class alone."
     elif run.flow is None:
         said["flow"] = "Where the probability went was not recorded: run with --set record.flow=true."
     elif not old_classes(t).any():
@@ -279,5 +295,5 @@ def _environment(summary: dict[str, Any] | None) -> dict[str, str]:
     return {
         **{k: str(v) for k, v in parts.items()},
         "steps": f"{summary['steps']:,}",
-        "seconds": f"{summary['seconds']:,.0f}",
+        **({"seconds": f"{summary['seconds']:,.0f}"} if "seconds" in summary else {}),
     }

@@ -10,13 +10,17 @@ from numpy.typing import NDArray
 
 from wane.measures.early_warning import check_at_risk
 from wane.measures.history import History
+from wane.measures.task_map import tasks_of
 from wane.predictions.verdicts import EVIDENCE
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
+from wane.views.at_risk import why_none
 from wane.views.compare.tables import percent
 from wane.views.observations import group_names
 
-__all__ = ["Timeline", "hidden_decline", "near_zero", "old_classes", "risk_check", "three_sentences", "timeline"]
+__all__ = [
+    "Timeline", "hidden_decline", "near_zero", "old_classes", "risk_check", "three_sentences", "timeline",
+]  # fmt: skip
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,7 +64,7 @@ def timeline(history: History, split: str = "test") -> Timeline | None:
     step, task, classes, _ = history.trajectory("accuracy", split=split)
     values = np.stack([history.trajectory(name, split=split).values for name in SIGNALS])
     known = history.class_to_task
-    class_task = np.zeros_like(classes) if known is None else known[classes]
+    class_task = np.maximum(0, tasks_of(known, classes))  # a group that belongs to no task was there from the start
     images = np.zeros(int(classes.max()) + 1, np.int64)
     for e in tested:
         images[e.classes] = e.n
@@ -109,9 +113,11 @@ def near_zero(t: Timeline, competitors: int) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["rank"])
 
 
-def risk_check(history: History, *, horizon: int = 5) -> str:
+def risk_check(history: History, split: str = "test", *, horizon: int = 5) -> str:
     """What warnings were worth in this very run, in a sentence."""
-    found, plain = (check_at_risk(history, signals=s, horizon=horizon) for s in (("ctl", "nkl"), ("accuracy",)))
+    found, plain = (
+        check_at_risk(history, signals=s, horizon=horizon, split=split) for s in (("ctl", "nkl"), ("accuracy",))
+    )
     if not found.warned:
         return "No such warning could be checked in this run: there was none early enough."
     by_accuracy = f"is right in {percent(plain.precision)} of {plain.warned}" if plain.warned else "never warns"
@@ -132,7 +138,9 @@ def three_sentences(
         levels: the numbers of `conditional`: level, signal, n, q1, median, q3, min, max.
     """
     names = group_names(run)
-    return [_lost(t, names), _hid(t, names, rows, levels), _risk(rows["risk"], names, finished=run.summary is not None)]
+    finished = run.summary is not None and run.own is None  # of someone's own loop that is not known
+    none = why_none(run.history, run.split)
+    return [_lost(t, names), _hid(t, names, rows, levels), _risk(rows["risk"], names, none, finished=finished)]
 
 
 def _lost(t: Timeline, names: tuple[str, ...]) -> str:
@@ -196,9 +204,9 @@ def _hid(t: Timeline, names: tuple[str, ...], rows: dict[str, list[dict[str, Any
     return f"Accuracy hid this: {'; '.join(said)}."
 
 
-def _risk(risk: list[dict[str, Any]], names: tuple[str, ...], *, finished: bool) -> str:
+def _risk(risk: list[dict[str, Any]], names: tuple[str, ...], none: str, *, finished: bool) -> str:
     if not risk:
-        return "No class is at risk by its trend: none declines steadily while its accuracy holds."
+        return f"No class is at risk by its trend. {none}"
     first = risk[0]
     when = f"by epoch {first['expected_epoch']}" + (", had training gone on" if finished else "")
     be = "is" if len(risk) == 1 else "are"

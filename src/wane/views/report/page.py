@@ -115,16 +115,18 @@ def _measured(run: RunFolder) -> bool:
 
 def _label(run: RunFolder, group: RunGroup) -> str:
     """What a run is called in the list: its method and seed, and its folder where that does not tell it apart."""
-    alike = [other for other in group.runs if other.config.seed == run.config.seed]
-    return f"{group.title}, seed {run.config.seed}" + (f" ({run.name})" if len(alike) > 1 else "")
+    alike = [other for other in group.runs if other.seed == run.seed]
+    seed = "" if run.seed is None else f", seed {run.seed}"
+    return f"{group.title}{seed}" + (f" ({run.name})" if len(alike) > 1 else "")
 
 
 def _title(runs: Sequence[RunFolder], groups: Sequence[RunGroup]) -> str:
+    data = sorted({run.data for run in runs} - {""})
     if len(runs) == 1:
-        return f"{groups[0].title} on {Path(runs[0].config.data.name).name}"
-    data = sorted({Path(run.config.data.name).name for run in runs})
+        own = runs[0].own
+        return (own and own.title) or " on ".join([groups[0].title, *data])
     count = f"{len(runs)} runs" + (f", {len(groups)} methods" if len(groups) > 1 else f" of {groups[0].title}")
-    return f"{count} on {', '.join(data)}"
+    return f"{count} on {', '.join(data)}" if data else count
 
 
 def _vendored(name: str) -> str:

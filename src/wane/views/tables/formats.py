@@ -118,10 +118,15 @@ def legend(table: RunTable) -> list[str]:
         lines.append("(task): the task-incremental setting, where a row is scored among the classes of its own task.")
     if frame["er_n"].max():
         lines.append("Differences are paired by seed, with 95 % t-intervals, each for itself. The best is marked only "
-                     "where its interval to ER excludes zero.")  # fmt: skip
+                     f"where its interval to {table.baseline} excludes zero.")  # fmt: skip
+    elif table.comparable and table.baseline == "ER":
+        lines.append("No run of plain ER with a seed in common: no differences, and nothing is marked as best. Choose "
+                     "another row to compare with by --baseline.")  # fmt: skip
     elif table.comparable:
-        lines.append("No run of plain ER with a seed in common: no differences, and nothing is marked as best.")
-    if table.comparable and not frame["control_n"].max():
+        lines.append(
+            f"No run of {table.baseline} with a seed in common: no differences, and nothing is marked as best."
+        )
+    if table.comparable and table.controlled and not frame["control_n"].max():
         lines.append("No run of the control class_uniform (memory.draw) with a seed in common: a gain may be that of a "
                      "class-wise draw alone.")  # fmt: skip
     if frame["paper"].count():
@@ -157,7 +162,7 @@ def _grids(table: RunTable) -> Iterator[Grid]:
         if more := [c for c in columns if c.summary not in LEADING]:
             yield _values_grid(f"{printable(setting)}, transfer and stability", by_row, more)
         if any(record["er_n"] or record["control_n"] for record in part.to_dicts()):
-            yield _differences_grid(printable(setting), by_row, leading)
+            yield _differences_grid(printable(setting), by_row, leading, printable(table.baseline))
 
 
 def _values_grid(title: str, by_row: dict[str, dict[str, dict[str, Any]]], columns: list[Column]) -> Grid:
@@ -179,9 +184,11 @@ def _values_grid(title: str, by_row: dict[str, dict[str, dict[str, Any]]], colum
     return Grid(title, header, rows)
 
 
-def _differences_grid(title: str, by_row: dict[str, dict[str, dict[str, Any]]], columns: list[Column]) -> Grid:
+def _differences_grid(
+    title: str, by_row: dict[str, dict[str, dict[str, Any]]], columns: list[Column], baseline: str
+) -> Grid:
     """Of accuracy and forgetting; those of the other summaries are in the CSV."""
-    names = {"er": "ER", "control": "class-uniform"}
+    names = {"er": baseline, "control": "class-uniform"}
     records = [r for measures in by_row.values() for r in measures.values()]
     pairs = [(c, p) for c in columns if c.summary in LEADING[:2] for p in names if any(r[f"{p}_n"] for r in records)]
     rows = [

@@ -14,7 +14,6 @@ import polars as pl
 
 from wane.measures.transfer import DEFINITIONS
 from wane.registry import Registry
-from wane.runs.config import Config
 from wane.runs.folder import RunFolder
 from wane.runs.identity import Method, method_of
 from wane.runs.recipes import recipe_settings, recipes
@@ -27,6 +26,7 @@ from wane.views.comparable_runs import (
     by_setting,
     distinct_titles,
     protocol,
+    protocol_of,
 )
 from wane.views.statistics import mean_std, paired
 from wane.views.summaries import Column, accuracy_columns, accuracy_measures
@@ -72,9 +72,9 @@ class Rows:
         """The keys that some row sets beside its method."""
         return {setting for key in self.keys.values() for setting, _ in key.beside}
 
-    def key_of(self, config: Config) -> RowKey:
+    def key_of(self, run: RunFolder) -> RowKey:
         """That of the row which fits a run best: its method, and all that its variant sets; else the bare method."""
-        method, settings = method_of(config), protocol(config)
+        method, settings = run.method, protocol_of(run)
         fitting = [key for key in self.keys.values() if key.method == method and key.beside <= settings.items()]
         return max(fitting, key=lambda key: len(key.beside), default=RowKey(method))
 
@@ -86,7 +86,8 @@ class RunTable:
     Columns: setting, data, method, measure; n, mean, std, seeds, missing; er_n, er_difference, er_low, er_high (to ER)
     and the same for control_ (to class_uniform); paper, paper_std, paper_where; best. `comparable` is False where
     there is one method alone, so that there is nothing to compare. `about_printed` says what the published results are
-    of, "" without any.
+    of, "" without any. `baseline` is what the differences er_ are to: plain ER, unless another row was chosen;
+    `controlled` whether the class-wise control is to be asked for.
     """
 
     name: str
@@ -96,6 +97,8 @@ class RunTable:
     notes: tuple[str, ...]
     comparable: bool = True
     about_printed: str = ""
+    baseline: str = "ER"
+    controlled: bool = True
 
 
 def run_table(
@@ -104,6 +107,7 @@ def run_table(
     *,
     definition: str = "peak",
     setting: str = "both",
+    baseline: str | None = None,
     printed: PrintedResults | None = None,
 ) -> RunTable:
     """The table of a sweep recipe, of a TOML file, or (`auto`) of whatever methods the runs are of.
@@ -114,6 +118,7 @@ def run_table(
         definition: of forgetting: peak, past_peak or first.
         setting: which columns: those of the class-incremental setting (`class`), of the task-incremental one (`task`),
             or `both`, as far as the runs recorded them.
+        baseline: the row that differences are to, as the table calls it; default: plain ER of the lab.
         printed: published results to put beside.
     """
     if setting not in ("class", "task", "both"):
@@ -121,6 +126,9 @@ def run_table(
     if definition not in DEFINITIONS:
         raise ValueError(f"unknown definition of forgetting {definition!r}: choose one of {', '.join(DEFINITIONS)}")
     rows = _rows_of(name, runs)
+    if baseline is not None and baseline not in rows.keys:
+        raise ValueError(f"the table has no row {baseline!r} to compare with: there are {'; '.join(rows.keys)}")
+    reference = BASELINE if baseline is None else rows.keys[baseline].method
     notes: list[str] = []
     records: list[dict[str, Any]] = []
     for group in by_setting(runs, apart_from=rows.set_apart):
@@ -134,13 +142,15 @@ def run_table(
                     key: {s: v[column.name] for s, v in by_seed.items() if column.name in v}
                     for key, by_seed in values.items()
                 }
-                records += _records(group, column, shown, by_key, seeds, printed)
+                records += _records(group, column, shown, by_key, seeds, printed, reference)
         if there and (left := sorted(set(rows.seeds) - set(seeds))):
             notes.append(f"{group.title}: no run has seed{'s' if len(left) > 1 else ''} {_listed(left)} of {name}.")
         if strangers := sorted({key.method.title for key in values.keys() - rows.keys.values()}):
             notes.append(f"{group.title}: runs of {'; '.join(strangers)} belong to no row of {name}.")
     if not any(record["n"] for record in records):
         of = "" if setting == "both" else f", with results in the {setting}-incremental setting"
+        if name == "auto" and notes:
+            raise ValueError(f"no run has a result to show. {notes[0]}")
         raise ValueError(f"none of {len(runs)} runs is done and belongs to a row of {name!r}{of}: its rows are "
                          f"{'; '.join(rows.keys)}; `auto` takes the methods from the runs")  # fmt: skip
     schema = {k: pl.Int64 if k in ("n", "er_n", "control_n") else pl.Boolean if k == "best" else pl.String if k in TEXT
@@ -149,7 +159,13 @@ def run_table(
     done = {record["method"] for record in records if record["n"]}
     alone = len(done) == 1 and (name == "auto" or rows.keys[next(iter(done))].method == BASELINE)
     about = "" if printed is None else printed.about
-    return RunTable(Path(name).stem, rows.title, definition, frame, tuple(dict.fromkeys(notes)), not alone, about)
+    if own := [label for label, key in rows.keys.items() if key.method.own and label in done]:
+        beside = len(own) < len(done)  # rows of the lab's
+        word = " That their data, tasks and test rows are those of the other rows is their owner's word." * beside
+        notes.append(f"Not trained by wane: {'; '.join(own)}.{word}")
+    controlled = any(not key.method.own and label in done for label, key in rows.keys.items())
+    return RunTable(Path(name).stem, rows.title, definition, frame, tuple(dict.fromkeys(notes)), not alone, about,
+                    baseline or "ER", controlled and baseline is None)  # fmt: skip
 
 
 TEXT = ("setting", "data", "method", "measure", "seeds", "missing", "paper_where")
@@ -158,7 +174,7 @@ TEXT = ("setting", "data", "method", "measure", "seeds", "missing", "paper_where
 def _rows_of(name: str, runs: Sequence[RunFolder]) -> Rows:
     """The title, the rows, and the seeds that there should be."""
     if name == "auto":
-        titles = distinct_titles(method_of(run.config) for run in runs)
+        titles = distinct_titles(run.method for run in runs)
         first = [BASELINE, CONTROL, CONTROL_PAST]
         ordered = sorted(titles, key=lambda m: (first.index(m) if m in first else len(first), titles[m]))
         return Rows("Methods by what is different about them", {titles[m]: RowKey(m) for m in ordered}, [])
@@ -184,10 +200,12 @@ def _values(
     values: dict[RowKey, dict[int, dict[str, float]]] = {}
     for run in runs:
         found = accuracy_measures(run, definition)
-        by_seed = values.setdefault(rows.key_of(run.config), {})
-        seed = run.config.seed
+        by_seed = values.setdefault(rows.key_of(run), {})
+        seed = -1 - len(by_seed) if run.seed is None else run.seed  # one that is not known is nobody else's
         if found is None:
             notes.append(f"{run.name} is not done, and left out.")
+        elif not found:
+            notes.append(f"{run.name} is left out: its history does not say the task of each class (class_to_task).")
         elif seed not in by_seed:
             by_seed[seed] = found
         elif by_seed[seed] != found:
@@ -202,9 +220,10 @@ def _records(
     by_key: Mapping[RowKey, Mapping[int, float]],
     seeds: list[int],
     printed: PrintedResults | None,
+    baseline: Method,
 ) -> list[dict[str, Any]]:
     """One column of the table: a record a row."""
-    references = {"er": BASELINE, "control": CONTROL}
+    references = {"er": baseline, "control": CONTROL}
     records: list[dict[str, Any]] = []
     for label, key in rows.items():
         values = by_key.get(key, {})
@@ -236,4 +255,4 @@ def _records(
 
 
 def _listed(seeds: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(seeds)))
+    return ", ".join("?" if seed < 0 else str(seed) for seed in sorted(seeds))

@@ -56,12 +56,12 @@ def runs_table(runs: Sequence[RunFolder]) -> Table:
         if run.status.state == "unreadable":
             table.add_row(run.name, "", "", run.status.words(0))
             continue
-        config, summary = run.config, run.summary
+        summary = run.summary
         setting = next((s for s in SETTINGS if recorded_summaries(summary, s)), "class")
         accuracy = recorded_summaries(summary, setting).get("accuracy", {})
         note = " (task)" if setting == "task" else ""
         numbers = ["" if (v := accuracy.get(name)) is None else f"{100 * v:.1f} %{note}" for name in LISTED]
-        seconds = f"{summary['seconds']:.0f}" if summary else ""
-        state = run.status.words(config.total_epochs)
-        table.add_row(run.name, config.recipe, str(config.seed), state, *numbers, seconds)
+        seconds = f"{summary['seconds']:.0f}" if summary and "seconds" in summary else ""
+        state, seed = run.status.words(run.total_epochs), "" if run.seed is None else str(run.seed)
+        table.add_row(run.name, run.recipe or "(own loop)", seed, state, *numbers, seconds)
     return table

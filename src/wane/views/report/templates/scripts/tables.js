@@ -2,7 +2,7 @@
 
 const LISTS = {
   risk: {
-    empty: "No class declines steadily while its accuracy holds.",
+    empty: "No class is at risk.",
     columns: { "accuracy": (r) => percent(r.accuracy), "should be below": (r) => percent(Math.max(0, r.falls_below)), "by epoch": (r) => String(r.expected_epoch),
       "+ctl per epoch": (r) => number(r.ctl_slope).replace("-", "−"), "+nkl per epoch": (r) => number(r.nkl_slope).replace("-", "−") },
   },
@@ -26,7 +26,7 @@ function drawList(name, all = false) {
   const rows = run[name] ?? [];
   $(`#h-${name} [data-count]`).textContent = rows.length || "";
   if (name === "risk") $("#risk-check").textContent = run.check ?? "";
-  if (!rows.length) return say(where, empty);
+  if (!rows.length) return say(where, run.missing[name] ?? empty);
   const heads = Object.keys(columns);
   const kind = (head) => (head.startsWith("+") ? "num extra" : "num");
   const head = element("tr", {}, element("th", { scope: "col" }, run.kind), ...heads.map((h) => element("th", { scope: "col", class: kind(h) }, h.replace("+", ""))));
