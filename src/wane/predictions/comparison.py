@@ -13,20 +13,23 @@ from typing import Any, TypeAlias
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from scipy import stats
 
 from wane.predictions.alignment import Pair, align
 from wane.predictions.flips import flipped, takers
 from wane.predictions.groups import Groups, grouped
 from wane.predictions.notes import about, absent, infinite_losses
+from wane.predictions.paired_tests import interval_alpha, paired_interval
 from wane.predictions.predictions import Predictions
 from wane.predictions.samples import Samples, known_signals, measure
-from wane.predictions.verdicts import AGREE, EVIDENCE, FEWEST, VERDICTS, Moved, Verdict, flip_p, judge, moved
+from wane.predictions.verdicts import EVIDENCE, FEWEST, VERDICTS, Moved, Verdict, flip_p, judge, moved, stands_out
 from wane.softmax.registry import SIGNALS
 
-__all__ = ["AGREE", "EVIDENCE", "FEWEST", "VERDICTS", "Comparison", "Scores", "Verdict", "compare", "score"]
+__all__ = ["EVIDENCE", "FEWEST", "VERDICTS", "Comparison", "Scores", "Verdict", "compare", "score"]
 
 Array: TypeAlias = NDArray[np.float64]
+
+#: By signal: the mean change of each group, its standard error, and how many independent samples they rest on.
+Spreads: TypeAlias = dict[str, tuple[Array, Array, NDArray[np.int64]]]
 
 #: How many samples that turned from right to wrong a comparison lists.
 FLIPS = 1000
@@ -55,11 +58,11 @@ class Comparison:
     """What changed from one model to the next; `compare` says how it is judged.
 
     For each signal ``s`` the columns are ``s_before``, ``s_after``, their difference ``s_change``, and ``s_low`` and
-    ``s_high``, its paired 1 - alpha interval (null under 5 samples). Differences are after - before: a loss that rises
-    got worse. ``drift`` is the mean change of the signals of `EVIDENCE`. ``gap`` is the mean of ln p_max - ln p_y:
-    how many nats the label lacks to be the answer. ``units`` is how many samples, or documents, the intervals rest on.
-    ``accuracy_p``, ``decline_p`` and ``rise_p`` are adjusted for the number of groups; ``fallen`` and ``risen`` name
-    the signals that did so beyond chance.
+    ``s_high``, its paired interval at the level `interval` (null under 5 samples). Differences are after - before: a
+    loss that rises got worse. ``drift`` is the mean change of the signals of `EVIDENCE`. ``gap`` is the mean of
+    ln p_max - ln p_y: how many nats the label lacks to be the answer. ``units`` is how many samples, or documents, the
+    intervals rest on. ``accuracy_p``, ``decline_p`` and ``rise_p`` are adjusted for the number of groups; ``fallen``
+    and ``risen`` name the signals that did so beyond chance.
 
     Where the models do not know the same classes, accuracy and answers are over all classes of each,
     ``accuracy_common_before`` and ``accuracy_common_after`` and every other signal over those that both know, and
@@ -81,6 +84,8 @@ class Comparison:
     clustered: bool
     """Whether intervals and tests take documents, not samples, as independent."""
     alpha: float
+    interval: float
+    """The level of the intervals of groups; that of the overall ones is 1 - alpha."""
     smallest: float
     notes: tuple[str, ...]
     """What a reader should know of these numbers."""
@@ -137,16 +142,19 @@ def compare(
 ) -> Comparison:
     """What the second model lost and gained, class by class, from the same samples under both.
 
-    A class *lost* or *gained* accuracy when the exact McNemar test says so at ``alpha``, corrected for the number of
-    classes judged.
+    A class *lost* or *gained* accuracy when McNemar's test says so at ``alpha``, corrected for the number of classes
+    judged (false discovery rate). The test is exact, so that few samples are no problem; see
+    `wane.predictions.paired_tests.answers_p`.
 
-    A class is in *hidden decline* when it did neither, and at least two of the six bounded signals (cm, tlr, log_tlr,
-    rtlr, ctl, nkl) fell: their mean by ``smallest`` or more, since with enough samples any trifle is beyond chance, and
-    the typical sample beyond chance (Wilcoxon's signed-rank test, which no few samples can sway). Of the six
-    probabilities the second smallest counts, times three: if nothing changed, that is below x in at most a share x of
-    all cases, however much the six depend on each other (Rüger 1978). It is corrected for the number of classes whose
-    accuracy did not change. *Hidden gain* is the same upwards. A class at 0 % before and after had no accuracy to hold:
+    A class is in *hidden decline* when it did neither, and the mean of the six bounded signals (cm, tlr, log_tlr, rtlr,
+    ctl, nkl) fell: on average by ``smallest`` or more, since with enough samples any trifle is beyond chance, and in
+    the typical sample beyond chance (Wilcoxon's signed-rank test, exact, which no few samples can sway), corrected for
+    the number of classes whose accuracy did not change. *Hidden gain* is the same upwards; if some signals fell and
+    others rose, each beyond chance, the verdict is *mixed*. A class at 0 % before and after had no accuracy to hold:
     it cannot be in hidden decline. If its signals fell, the verdict is *never right*, and a note says how many.
+
+    Intervals are wider than 1 - alpha where there are many classes: of those of the classes that stand out, a share of
+    alpha is expected to miss, not more (false coverage rate); `interval` is their level.
 
     Where the files have a column ``document``, samples of one document are not taken as independent: intervals are
     clustered, and the tests count documents.
@@ -157,13 +165,13 @@ def compare(
         by: judge groups by these columns of the first file instead of classes, such as ``["domain", "kind"]``; the
             column ``class`` is the label.
         common: compare the samples that both have, where each has some that the other lacks.
-        alpha: the accepted rate of false alarms; intervals are 1 - alpha.
-        smallest: the smallest mean change of a bounded signal (from 0 to 1) that counts as a decline.
+        alpha: the accepted rate of false alarms, and of intervals that miss.
+        smallest: the smallest mean change (of signals from 0 to 1) that counts as a decline.
 
     >>> from wane.predictions.predictions import read_predictions
     >>> result = compare(read_predictions("example:digits_before"), read_predictions("example:digits_after"))
     >>> dict(result.groups.select("name", "verdict").rows())
-    {'digit 1': 'lost', 'digit 3': 'lost', 'digit 2': 'lost', 'digit 4': 'hidden decline', 'digit 0': 'hidden decline',
+    {'digit 1': 'lost', 'digit 3': 'lost', 'digit 2': 'lost', 'digit 4': 'lost', 'digit 0': 'hidden decline',
      'digit 5': 'hidden decline', 'digit 7': 'steady', 'digit 6': 'hidden gain', 'digit 8': 'gained',
      'digit 9': 'gained'}
     >>> result.at_zero.select("name", "median_rank_after", pl.col("gap_after").round(2)).rows()
@@ -179,12 +187,17 @@ def compare(
     whole = Groups(np.zeros_like(groups.of), 1, groups.clusters)
     right, still = (samples.values["accuracy"] == 1 for samples in (pair.before, pair.after))
     lost, gained = right & ~still, ~right & still
-    tables, evidence, notes = _changes(pair, (groups, whole), alpha)
+    tables, spreads, drift, evidence, notes = _changes(pair, (groups, whole))
     for table, each in zip(tables, (groups, whole), strict=True):
         table["right_to_wrong"], table["wrong_to_right"] = each.count(lost), each.count(gained)
         if not pair.same_head and pair.after.answers is not None:
             table["to_new"] = each.count(lost & ~np.isin(pair.after.answers, pair.common))
-    tables[0] |= judge(tables[0], flip_p(lost, gained, groups), evidence, alpha=alpha, smallest=smallest)
+    flips = flip_p(lost, gained, groups)
+    tables[0] |= judge(tables[0], flips, drift, evidence, alpha=alpha, smallest=smallest)
+    chosen, judged = int(stands_out(tables[0]["verdict"]).sum()), int((tables[0]["units"] >= FEWEST).sum())
+    corrected = interval_alpha(alpha, chosen=chosen, judged=judged)
+    for table, spread, each, level in zip(tables, spreads, (groups, whole), (corrected, alpha), strict=True):
+        table |= _intervals(spread, level, clustered=each.clusters is not None)
     frame = _worst_first(_frame(tables[0], what), by)
     names = _place_of(what, frame, by)
     return Comparison(
@@ -196,16 +209,19 @@ def compare(
         heads=(pair.before.num_classes, pair.after.num_classes, len(pair.common)),
         clustered=groups.clusters is not None,
         alpha=alpha,
+        interval=1 - corrected,
         smallest=smallest,
         notes=(*about(pair, by, frame), *notes),
     )
 
 
 def _changes(
-    pair: Pair, groupings: Sequence[Groups], alpha: float
-) -> tuple[list[dict[str, Any]], dict[str, Moved], list[str]]:
+    pair: Pair, groupings: Sequence[Groups]
+) -> tuple[list[dict[str, Any]], list[Spreads], Moved, dict[str, Moved], list[str]]:
     """Before, after and paired change of everything, by group; one signal at a time, as there may be many samples."""
     tables: list[dict[str, Any]] = [{"n": groups.count()} for groups in groupings]
+    spreads: list[Spreads] = [{} for _ in groupings]
+    drift = np.zeros(len(pair.before))
     shared = None if pair.same_head or not pair.restrictable else pair.restricted()
     evidence: dict[str, Moved] = {}
     infinite = [np.zeros(len(pair.before), dtype=bool) for _ in range(2)]
@@ -216,16 +232,15 @@ def _changes(
         if not signal.bounded:
             old, new = _finite_in_both(old, new, infinite)
         difference = np.subtract(new, old, dtype=np.float64)
-        for table, groups in zip(tables, groupings, strict=True):
-            change, error, units = groups.spread(difference)
-            half = np.where(units >= FEWEST, stats.t.ppf(1 - alpha / 2, np.maximum(units - 1, 1)) * error, np.nan)
-            most = signal.bounds[1]  # a change between values in [0, 1] is at most 1, and so is its interval
-            low, high = np.maximum(change - half, -most), np.minimum(change + half, most)
+        for table, spread, groups in zip(tables, spreads, groupings, strict=True):
+            change, _, units = spread[as_name] = groups.spread(difference)
             table |= {f"{as_name}_before": groups.mean(old), f"{as_name}_after": groups.mean(new),
-                      f"{as_name}_change": change, f"{as_name}_low": low, f"{as_name}_high": high}  # fmt: skip
+                      f"{as_name}_change": change}  # fmt: skip
             table.setdefault("units", units)
         if name in EVIDENCE:
-            evidence[name] = moved(signal.sign * difference, groupings[0])
+            better = signal.sign * difference
+            evidence[name] = moved(better, groupings[0])
+            np.add(drift, better, out=drift)
 
     own = (pair.before, pair.after)
     for name in [name for name in known_signals(own[0].values) if name in own[1].values]:
@@ -244,15 +259,31 @@ def _changes(
         for when, gap in zip(("before", "after"), gaps, strict=True):
             for table, groups in zip(tables, groupings, strict=True):
                 table[f"gap_{when}"] = groups.mean(gap)
-    for table in tables:
-        changes = [SIGNALS[name].sign * table[f"{name}_change"] for name in evidence]
-        table["drift"] = np.mean(changes, axis=0) if changes else np.zeros(len(table["n"]))
+    drift /= max(1, len(evidence))
+    for table, groups in zip(tables, groupings, strict=True):
+        table["drift"] = groups.mean(drift)
     who = ("the first model", "the second model")
     return (
         tables,
+        spreads,
+        moved(drift, groupings[0]),
         evidence,
         [note for mask, name in zip(infinite, who, strict=True) for note in infinite_losses(mask, name)],
     )
+
+
+def _intervals(spreads: Spreads, alpha: float, *, clustered: bool) -> dict[str, Array]:
+    """The ends of the interval of every change; of too few samples there is none."""
+    columns = {}
+    for name, (change, error, units) in spreads.items():
+        signal = SIGNALS[name.removesuffix("_common")]
+        answers = signal.family == "decision" and not clustered
+        low, high = paired_interval(change, error, units, alpha=alpha, answers=answers)
+        most = signal.bounds[1]  # a change between values in [0, 1] is at most 1, and so is its interval
+        enough = units >= FEWEST
+        columns[f"{name}_low"] = np.where(enough, np.maximum(low, -most), np.nan)
+        columns[f"{name}_high"] = np.where(enough, np.minimum(high, most), np.nan)
+    return columns
 
 
 def _finite_in_both(old: Array, new: Array, infinite: Sequence[NDArray[np.bool_]] = ()) -> tuple[Array, Array]:

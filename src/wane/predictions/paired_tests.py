@@ -31,7 +31,7 @@ SHARES = np.sin(np.linspace(0, np.pi / 2, 513)[1:]) ** 2
 OVERLOOKED = 1e-6
 
 
-def paired_p(change: Array, *, direction: Direction = "fell", mid: bool = False) -> float:
+def paired_p(change: NDArray[np.floating], *, direction: Direction = "fell", mid: bool = False) -> float:
     """The chance of a change like this or a larger one, if each row could as well have gone the other way.
 
     Wilcoxon's signed-rank test: a row weighs as much as the rank of its change among all changes, so that no few rows

@@ -8,14 +8,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
-from scipy.special import ndtri
 
 from wane.predictions.groups import Groups
+from wane.predictions.paired_tests import adjusted, answers_p, paired_p
 from wane.registry import Registry
 from wane.softmax.registry import SIGNALS
 
-__all__ = ["AGREE", "EVIDENCE", "FEWEST", "VERDICTS", "Moved", "Verdict", "judge", "moved"]
+__all__ = ["EVIDENCE", "FEWEST", "VERDICTS", "Moved", "Verdict", "flip_p", "judge", "moved", "stands_out"]
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -24,8 +23,6 @@ FEWEST = 5
 #: The signals that can tell of a hidden decline: the decision itself is what it hides from, and of an unbounded signal,
 #: such as the loss, a single sample can carry the whole mean (its bounded forms are ctl and nkl).
 EVIDENCE = tuple(name for name, row in SIGNALS.items() if row.bounded and row.family != "decision")
-#: How many of them must agree: one alone may be an artefact of its scale.
-AGREE = 2
 
 
 @dataclass(frozen=True)
@@ -53,98 +50,95 @@ VERDICTS: Registry[Verdict] = Registry("verdict", {
 
 @dataclass(frozen=True, eq=False)
 class Moved:
-    """How one signal moved in each group, where higher is better."""
+    """How something moved in each group, where higher is better."""
 
     change: Array
     """The mean change."""
-    z: Array
-    """The signed-rank statistic of what can be taken as independent."""
+    fell: Array
+    """How likely a fall like this is by chance, by the signed-rank test of what can be taken as independent."""
+    rose: Array
+    """How likely a rise like this is."""
 
 
 def moved(better: Array, groups: Groups) -> Moved:
     """From the change of every sample, higher is better."""
     units, of = groups.units(better)
-    return Moved(groups.mean(better), np.array([signed_rank(part) for part in of.split(units)]))
-
-
-def signed_rank(difference: NDArray[np.floating]) -> float:
-    """Wilcoxon's z: the sum of the signed ranks of what moved, over its deviation if the signs were coin flips.
-
-    >>> round(signed_rank(np.array([0.0, 1.0, 2.0, -0.5])), 3)  # (2 + 3 - 1) / sqrt(1 + 4 + 9)
-    1.069
-    """
-    moved = difference[difference != 0]
-    if not len(moved):
-        return 0.0
-    return _over_deviation(np.sign(moved) * stats.rankdata(np.abs(moved)))
-
-
-def _over_deviation(signed: Array) -> float:
-    """The sum over its deviation if the signs were coin flips."""
-    # Capped at the sign test's bound: the normal approximation is overconfident for few pairs.
-    most = -ndtri(0.5 ** len(signed))
-    return float(np.clip(signed.sum() / np.sqrt(np.square(signed).sum()), -most, most))
+    parts = of.split(units)
+    fell = np.array([paired_p(part, direction="fell") for part in parts])
+    rose = np.array([paired_p(part, direction="rose") for part in parts])
+    return Moved(groups.mean(better), fell, rose)
 
 
 def flip_p(lost: NDArray[np.bool_], gained: NDArray[np.bool_], groups: Groups) -> Array:
     """How likely flips as one-sided as these are by chance, for each group; two-sided.
 
-    Exact (McNemar) where every sample stands for itself. With clusters, those that lost and gained unequally are the
-    coins, each as heavy as its difference.
+    McNemar's test (see `answers_p`) where every sample stands for itself. With clusters, the signed-rank test of what
+    each of them gained or lost in all.
     """
     if groups.clusters is None:
-        down, up = groups.count(lost), groups.count(gained)
-        # At one half the binomial is symmetric, so twice the smaller tail.
-        exact: Array = np.minimum(1, 2 * stats.binom.cdf(np.minimum(down, up), down + up, 0.5))
-        return exact
+        counts = zip(groups.count(lost).tolist(), groups.count(gained).tolist(), groups.count().tolist(), strict=True)
+        return np.array([answers_p(down, up, n, direction="either") for down, up, n in counts])
     net, of = groups.units(gained.astype(np.float64) - lost, total=True)
-    parts = [part[part != 0] for part in of.split(net)]
-    return np.array([2 * stats.norm.sf(abs(_over_deviation(part))) if len(part) else 1.0 for part in parts])
+    return np.array([paired_p(part, direction="either") for part in of.split(net)])
 
 
 def judge(
-    table: Mapping[str, Any], flips: Array, evidence: Mapping[str, Moved], *, alpha: float, smallest: float
+    table: Mapping[str, Any],
+    flips: Array,
+    drift: Moved,
+    evidence: Mapping[str, Moved],
+    *,
+    alpha: float,
+    smallest: float,
 ) -> dict[str, Any]:
     """The adjusted probabilities of each group, its verdict, and the signals that fell or rose.
 
     Args:
-        table: ``n``, ``units``, ``right_to_wrong``, ``wrong_to_right``, ``accuracy_before`` and ``accuracy_after``.
+        table: ``units``, ``right_to_wrong``, ``wrong_to_right``, ``accuracy_before`` and ``accuracy_after``.
         flips: how likely its flips are by chance, for each group.
-        evidence: how each signal of `EVIDENCE` that is known moved.
+        drift: how the mean of the signals of `EVIDENCE` moved.
+        evidence: how each of them moved.
         alpha: the accepted rate of false alarms.
         smallest: the smallest mean change that counts.
     """
     judged = table["units"] >= FEWEST
     lost, gained = table["right_to_wrong"], table["wrong_to_right"]
-    accuracy_p = _adjusted(flips, judged)
+    accuracy_p = adjusted(flips, judged)
     changed = judged & (accuracy_p <= alpha)
     never = judged & (table["accuracy_before"] == 0) & (table["accuracy_after"] == 0)
-    agree = min(AGREE, max(len(evidence), 1))
-    # By chance m x of m probabilities are below x on average, so k of them or more in at most a share m x / k of cases.
-    penalty = len(evidence) / agree
-
-    def agreed(direction: int, among: NDArray[np.bool_]) -> tuple[Array, list[list[str]]]:
-        tests = [(direction * signal.change, direction * signal.z) for signal in evidence.values()]
-        p = np.array([np.where((change >= smallest) & (z > 0), 2 * stats.norm.sf(z), 1) for change, z in tests])
-        p = p.reshape(len(evidence), len(judged))
-        names = [[name for name, x in zip(evidence, row, strict=True) if penalty * x <= alpha] for row in p.T]
-        worst = np.sort(p, axis=0)[agree - 1] if len(p) else np.ones(len(judged))
-        return _adjusted(np.minimum(1, penalty * worst) if len(p) else worst, among), names
-
     held = judged & ~changed
-    (decline_p, fallen), (rise_p, risen) = agreed(-1, held & ~never), agreed(+1, held)
-    falls, rises = decline_p <= alpha, rise_p <= alpha
-    sinking = never & (np.array([len(names) for names in fallen]) >= agree)
-    rises &= ~sinking  # both ways: no gain
-    cases = [~judged, changed & (lost > gained), changed, falls & rises, falls, rises, sinking]  # the first that holds
-    names = ["too few", "lost", "gained", "mixed", "hidden decline", "hidden gain", "never right"]
-    return {"verdict": np.select(cases, names, "steady"), "accuracy_p": accuracy_p, "decline_p": decline_p,
-            "rise_p": rise_p, "fallen": fallen, "risen": risen}  # fmt: skip
+    fell, rose = _two_sided(drift, smallest)
+    decline_p, rise_p, sinking_p = adjusted(fell, held & ~never), adjusted(rose, held), adjusted(fell, held & never)
+    each = {name: _two_sided(signal, smallest) for name, signal in evidence.items()}
+    fallen, risen = (_names(each, i, len(judged), alpha) for i in range(2))
+    both = (
+        np.maximum(*(np.min([p[i] for p in each.values()], axis=0) for i in range(2))) if each else np.ones(len(fell))
+    )
+    mixed_p = adjusted(np.minimum(1, len(each) * both), held & ~never)
+    cases = {  # the first that holds
+        "too few": ~judged,
+        "lost": changed & (lost > gained),
+        "gained": changed,
+        "mixed": mixed_p <= alpha,
+        "hidden decline": decline_p <= alpha,
+        "never right": sinking_p <= alpha,
+        "hidden gain": rise_p <= alpha,
+    }
+    return {"verdict": np.select([*cases.values()], [*cases], "steady"), "accuracy_p": accuracy_p,
+            "decline_p": decline_p, "rise_p": rise_p, "fallen": fallen, "risen": risen}  # fmt: skip
 
 
-def _adjusted(p: Array, among: NDArray[np.bool_]) -> Array:
-    """Benjamini-Hochberg over the groups that are judged; NaN for the others, which is below no threshold."""
-    adjusted: Array = np.full(len(p), np.nan)
-    if among.any():
-        adjusted[among] = stats.false_discovery_control(p[among])
-    return adjusted
+def stands_out(verdicts: NDArray[np.str_]) -> NDArray[np.bool_]:
+    """Which groups a reader will look at: those with a verdict other than steady."""
+    return ~np.isin(verdicts, ["steady", "too few"])
+
+
+def _two_sided(signal: Moved, smallest: float) -> tuple[Array, Array]:
+    """The chance of a fall and of a rise, either of which might have been; 1 where it is too small to count."""
+    fell = np.where(signal.change <= -smallest, np.minimum(1, 2 * signal.fell), 1)
+    return fell, np.where(signal.change >= smallest, np.minimum(1, 2 * signal.rose), 1)
+
+
+def _names(each: Mapping[str, tuple[Array, Array]], side: int, groups: int, alpha: float) -> list[list[str]]:
+    """The signals that fell, or rose, in each group, corrected for the number of signals."""
+    return [[name for name, p in each.items() if len(each) * p[side][i] <= alpha] for i in range(groups)]

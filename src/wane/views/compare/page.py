@@ -5,7 +5,7 @@ import os
 from typing import Any
 
 from wane.files import write_page
-from wane.predictions.comparison import AGREE, EVIDENCE, FEWEST, VERDICTS, Comparison
+from wane.predictions.comparison import EVIDENCE, FEWEST, VERDICTS, Comparison
 from wane.softmax.signals import SIGNALS
 from wane.views.compare.sentences import sentences
 from wane.views.compare.tables import SHOWN, percent
@@ -34,7 +34,7 @@ def comparison_page(comparison: Comparison, *, before: str = "before", after: st
     }
     return environment.get_template("compare.html").render(
         c=comparison, sentences=sentences(comparison), before=before, after=after, direction=direction,
-        signals=SIGNALS, shown=SHOWN, verdicts=VERDICTS, agree=AGREE, evidence=EVIDENCE, fewest=FEWEST,
+        signals=SIGNALS, shown=SHOWN, verdicts=VERDICTS, evidence=EVIDENCE, fewest=FEWEST,
     )  # fmt: skip
 
 

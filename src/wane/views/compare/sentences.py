@@ -26,7 +26,7 @@ def sentences(c: Comparison) -> tuple[str, ...]:
     >>> for sentence in sentences(result):
     ...     print(sentence)
     Accuracy went from 77.6 % to 70.0 % over 899 samples: 229 turned from right to wrong, 160 from wrong to right.
-    3 of 10 classes lost accuracy (digit 1, digit 3, digit 2); 3 more are in hidden decline (digit 4, digit 0, digit 5).
+    4 of 10 classes lost accuracy (digit 1, digit 3, digit 2, digit 4); 2 more are in hidden decline (digit 0, digit 5).
     2 classes are at 0 %; digit 1 is nearest to coming back, its label 1.6 nats short on average.
     2 classes gained accuracy (digit 8, digit 9).
     1 class is in hidden gain (digit 6).
