@@ -6,11 +6,12 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-slow lint bench docs results clean
+.PHONY: help setup demo test test-slow test-avalanche lint bench docs results clean
 help:
 	@echo "make demo       see wane at work, on embedded data"
 	@echo "make test       the tests (under five minutes on two cores)"
 	@echo "make test-slow  kills, browser, real data: what takes longer"
+	@echo "make test-avalanche  the plugin for Avalanche, with Avalanche"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      what is fast, as ratios"
 	@echo "make results    the tables and figures of the evidence, from the runs kept in results/runs"
@@ -38,6 +39,14 @@ test: setup
 
 test-slow: setup
 	OMP_NUM_THREADS=1 $(PYTEST) -m slow
+
+# Without its dependencies, which name a torchvision that must fit torch's build, and without its package `tests`.
+AVALANCHE := $(VENV)/avalanche
+test-avalanche: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps --upgrade --target $(AVALANCHE) \
+		avalanche-lib GPUtil PySocks beautifulsoup4 dill gdown pytorchcv qpsolvers soupsieve
+	rm -rf $(AVALANCHE)/tests $(AVALANCHE)/examples
+	PYTHONPATH=$(AVALANCHE) OMP_NUM_THREADS=1 $(PYTEST) tests/plugins/test_avalanche.py tests/test_docs.py -k avalanche
 
 lint: setup
 	$(BIN)/ruff check .

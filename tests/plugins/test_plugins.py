@@ -20,14 +20,14 @@ def test_no_framework_is_imported_before_it_is_used():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("plugin", "package"), [("lightning", "lightning"), ("transformers", "transformers")])
-def test_a_framework_that_is_not_installed(plugin, package, monkeypatch):
+@pytest.mark.parametrize("plugin", ["lightning", "transformers", "avalanche"])
+def test_a_framework_that_is_not_installed(plugin, monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] in FRAMEWORKS]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, f"wane.plugins.{plugin}", raising=False)
     for name in FRAMEWORKS:
         monkeypatch.setitem(sys.modules, name, None)
-    sentence = rf"^wane.plugins.{plugin} needs the package {package}: pip install 'wane\[{plugin}\]'$"
+    sentence = rf"^wane.plugins.{plugin} needs the package {plugin}: pip install 'wane\[{plugin}\]'$"
     with pytest.raises(ModuleNotFoundError, match=sentence):
         importlib.import_module(f"wane.plugins.{plugin}")
 

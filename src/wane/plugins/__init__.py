@@ -9,10 +9,11 @@ from __future__ import annotations
 __all__ = ["missing"]
 
 
-def missing(plugin: str, package: str) -> ModuleNotFoundError:
-    """The error of a plugin whose framework is not installed.
+def missing(plugin: str, error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """The error of a plugin whose framework, or something that this needs, is not installed.
 
-    >>> print(missing("lightning", "lightning"))
+    >>> print(missing("lightning", ModuleNotFoundError(name="lightning.pytorch")))
     wane.plugins.lightning needs the package lightning: pip install 'wane[lightning]'
     """
+    package = (error.name or plugin).partition(".")[0]
     return ModuleNotFoundError(f"wane.plugins.{plugin} needs the package {package}: pip install 'wane[{plugin}]'")

@@ -13,11 +13,11 @@ from wane.softmax.registry import SIGNALS
 
 try:
     from lightning.pytorch.callbacks import Callback
-except ModuleNotFoundError:
+except ModuleNotFoundError as error:
     try:
         from pytorch_lightning.callbacks import Callback
     except ModuleNotFoundError:
-        raise missing("lightning", "lightning") from None
+        raise missing("lightning", error) from None
 
 __all__ = ["HistoryCallback", "read_outputs"]
 

@@ -114,6 +114,11 @@ class Recorder:
             return {}
         return dict(zip(self.history.signals, np.average(last.values, axis=0, weights=last.n).tolist(), strict=True))
 
+    @property
+    def classes(self) -> list[int]:
+        """The groups that have samples in the evaluation that has not ended."""
+        return [] if self._metrics is None else self._metrics.counts.nonzero()[:, 0].tolist()
+
     def drop(self) -> None:
         """Forget the batches since the last evaluation ended."""
         self._metrics = None

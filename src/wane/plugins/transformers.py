@@ -24,8 +24,8 @@ from wane.softmax.signals import Signals, signals
 
 try:
     from transformers import TrainerCallback
-except ModuleNotFoundError:
-    raise missing("transformers", "transformers") from None
+except ModuleNotFoundError as error:
+    raise missing("transformers", error) from None
 
 __all__ = ["HistoryCallback", "token_signals"]
 
