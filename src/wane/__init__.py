@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     from wane.predictions.alignment import align
     from wane.predictions.comparison import compare, score
     from wane.predictions.predictions import Predictions, read_predictions
+    from wane.predictions.reading import read_samples
     from wane.predictions.samples import Samples, measure
+    from wane.predictions.signal_files import SignalWriter
     from wane.runs.own_loop import save_run
     from wane.runs.store import load_runs
     from wane.softmax.registry import SIGNALS, Signal
@@ -40,11 +42,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "SIGNALS", "CalibrationMetrics", "ClassMetrics", "GroupMetrics", "History", "LogitCorrection", "LossWeights",
-    "Predictions", "Samples", "Signal", "Signals", "Trajectory", "TrendSampler", "align", "at_risk", "average",
-    "backward_transfer", "brier_score", "calibration_error", "check_at_risk", "compare", "figure", "forgetting",
-    "forward_transfer", "linear_pair_signals", "linear_signals", "load_runs", "measure", "min_acc", "plasticity",
-    "read_predictions", "report", "retention", "save_run", "score", "signals", "signals_within", "table", "wc_acc",
-    "windowed_forgetting", "windowed_plasticity",
+    "Predictions", "Samples", "Signal", "SignalWriter", "Signals", "Trajectory", "TrendSampler", "align", "at_risk",
+    "average", "backward_transfer", "brier_score", "calibration_error", "check_at_risk", "compare", "figure",
+    "forgetting", "forward_transfer", "linear_pair_signals", "linear_signals", "load_runs", "measure", "min_acc",
+    "plasticity", "read_predictions", "read_samples", "report", "retention", "save_run", "score", "signals",
+    "signals_within", "table", "wc_acc", "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `measures.transfer`.
@@ -61,6 +63,8 @@ _HOME = {
     **dict.fromkeys(("Predictions", "read_predictions"), "predictions.predictions"),
     **dict.fromkeys(("Samples", "measure"), "predictions.samples"),
     "align": "predictions.alignment",
+    "read_samples": "predictions.reading",
+    "SignalWriter": "predictions.signal_files",
     **dict.fromkeys(("compare", "score"), "predictions.comparison"),
     **dict.fromkeys(("at_risk", "check_at_risk"), "measures.early_warning"),
     **dict.fromkeys(("SIGNALS", "Signal"), "softmax.registry"),

@@ -110,12 +110,14 @@ def test_compare_tables():
 
 def test_compare_json():
     found = json.loads(run("compare", *PAIR, "--json", "--alpha", "0.01").stdout)
-    assert [*found] == ["sentences", "notes", "alpha", "smallest", "overall", "groups", "at_zero"]
+    keys = ["sentences", "notes", "by", "heads", "clustered", "alpha", "smallest", "overall", "groups", "at_zero",
+            "takers", "flips"]  # fmt: skip
+    assert [*found] == keys
     assert found["alpha"] == 0.01
     assert found["at_zero"] == ["digit 1", "digit 3"]
     assert found["groups"][0]["verdict"] == "lost"
     few = json.loads(run("compare", *PAIR, "--json", "--alpha", "0.01", "--top", 2).stdout)
-    assert few == {**found, "groups": found["groups"][:2]}
+    assert few == {**found, "groups": found["groups"][:2], "flips": found["flips"][:2]}
 
 
 def test_compare_html(tmp_path):
@@ -142,7 +144,7 @@ def bad(row, column, value):
 
 BAD = {
     "missing file": (lambda d: ["score", d / "no.npz"], "no.npz is not a file: check the path"),
-    "unknown suffix": (lambda d: ["score", d / "p.npy"], "did you mean '.npz'?"),
+    "unknown suffix": (lambda d: ["score", d / "p.npx"], "did you mean '.npz'?"),
     "unknown example": (lambda d: ["score", "example:digit_after"], "did you mean 'digits_after'?"),
     "missing key": (lambda d: ["score", "logits_only"], "has no labels (it has 'logits')"),
     "shapes differ": (lambda d: ["score", save(d / "p.npz", labels=LABELS[:3])], "labels of shape (3,) for 4 rows"),

@@ -35,13 +35,13 @@ def test_align_by_ids():
     for kind in ("logits", "probabilities"):
         shuffled = predictions((2, 0, 3, 1), kind, ids=("c", "a", "d", "b"), path=Path("after.npz"))
         pair = align(before, shuffled)
-        assert pair.after.keys.equals(pair.before.keys)
+        assert pair.after.keys["id"].equals(pair.before.keys["id"])
         assert pair.after.path == Path("after.npz")
         assert pair.after.labels.tolist() == LABELS.tolist()
         same = measure(predictions(kind=kind))
         for name in same.values:
             np.testing.assert_array_equal(pair.after.values[name], same.values[name])
-        np.testing.assert_array_equal(pair.after.answers, same.answers)
+        np.testing.assert_array_equal(pair.after.values["answer"], same.values["answer"])
 
 
 def test_align_by_order():
@@ -114,7 +114,7 @@ def test_classes_are_matched_by_name():
     assert pair.common == (0, 1, 2)
     same = measure(predictions())
     np.testing.assert_array_equal(pair.after.labels, LABELS)
-    np.testing.assert_array_equal(pair.after.answers, same.answers)
+    np.testing.assert_array_equal(pair.after.values["answer"], same.values["answer"])
     for name in same.values:
         np.testing.assert_allclose(pair.after.values[name], same.values[name], rtol=1e-6)
     np.testing.assert_allclose(pair.after.within([0, 1, 2], None)["nkl"], same.values["nkl"], rtol=1e-6)

@@ -196,10 +196,10 @@ BAD_FILES = {
     "folder": (lambda d: (d / "x.csv").mkdir() or d / "x.csv", "is not a file"),
     "suffix": (
         lambda d: d / "p.xlsx",
-        r"is an unknown kind of file '\.xlsx'\. Known: \.npz, \.parquet, \.csv, \.pt, \.pth",
+        r"is an unknown kind of file '\.xlsx'\. Known: \.npz, \.npy, \.parquet, \.csv, \.jsonl, \.ndjson, ",
     ),
     "no suffix": (lambda d: d / "preds", "unknown kind of file ''"),
-    "array suffix": (lambda d: d / "p.npy", r"'\.npy'; did you mean '\.npz'\?"),
+    "near suffix": (lambda d: d / "p.npx", r"'\.npx'; did you mean '\.npz'\?"),
     "example": (lambda d: "example:digit_before", "unknown example 'digit_before'; did you mean 'digits_before'"),
     "no labels": (lambda d: npz(d, logits=LOGITS, foo=LABELS), "has no labels .it has 'logits', 'foo'"),
     "no logits": (lambda d: npz(d, scores=LOGITS, labels=LABELS), "neither.*'scores', 'labels'"),

@@ -66,7 +66,7 @@ def options(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    predictions.score, predictions.compare, language.tokens,
+    predictions.score, predictions.compare, predictions.measure, language.tokens,
     lab.run, sweep, lab.runs, lab.archive, lab.log, lab.recipes,
     lab.methods, lab.data,
     views.report, views.figure, views.table, views.at_risk, paper.diagnostics, paper.reproduce,

@@ -1,4 +1,4 @@
-"""The commands for saved predictions: score, compare. `wane.cli` registers them; imports wait until one is called."""
+"""The commands for saved predictions: score, compare, measure. `wane.cli` registers them; imports wait for a call."""
 
 from __future__ import annotations
 
@@ -12,27 +12,46 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["compare", "score"]
+    from wane.predictions.comparison import Comparison
+    from wane.predictions.samples import Samples
 
-FILE = "Logits or probabilities, and labels: .npz, .parquet, .csv, .pt; or example:digits_before, example:digits_after."
+__all__ = ["compare", "measure", "score"]
+
+FILE = (
+    "Logits or probabilities, and labels (.npz, .npy, .parquet, .csv, .jsonl, .pt); signals (.parquet); what lm_eval "
+    "or vLLM logged; or example:digits_before, example:digits_after."
+)
 NEXT = "The same samples under the next model."
+Source = Annotated[str, typer.Argument(metavar="FILE", help=FILE, show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead; what is not a number is null.")]
-Top = Annotated[int | None, typer.Option(min=1, help="Show this many classes of each table only.")]
+Top = Annotated[int | None, typer.Option(min=1, help="Show this many rows of each table.")]
+By = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMN[,COLUMN]", help="Group by these columns of the file instead of by class."),
+]
+Normalise = Annotated[
+    str, typer.Option(help="Of lm_eval's choices: none (its acc), characters (acc_norm) or bytes (acc_bytes).")
+]
+Vocabulary = Annotated[
+    int | None, typer.Option(min=2, help="Of vLLM's logprobs: how many tokens the model knows; ranks are scaled by it.")
+]
 
 
 def score(
-    file: Annotated[str, typer.Argument(metavar="FILE", help=FILE, show_default=False)],
+    file: Source,
+    by: By = None,
     as_json: Json = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV instead: one line a class, worst first.")] = False,
     top: Top = None,
+    normalise: Normalise = "none",
+    vocabulary: Vocabulary = None,
 ) -> None:
     """Show all eight signals for each class, worst first."""
     from wane.predictions import comparison
-    from wane.predictions.predictions import read_predictions
 
     if as_json and as_csv:
         raise ValueError("--json and --csv were both given: choose one")
-    scores = comparison.score(read_predictions(file))
+    scores = comparison.score(_read(file, normalise, vocabulary), by=_columns(by))
     groups = scores.groups.head(top or len(scores.groups))
     if as_json:
         _print_json({"overall": scores.overall, "groups": groups.to_dicts(), "notes": scores.notes})
@@ -47,34 +66,66 @@ def score(
 def compare(
     before: Annotated[str, typer.Argument(metavar="BEFORE", help=FILE, show_default=False)],
     after: Annotated[str, typer.Argument(metavar="AFTER", help=NEXT, show_default=False)],
+    by: By = None,
+    common: Annotated[bool, typer.Option("--common", help="Compare the samples that both have, by their ids.")] = False,
     html: Annotated[Path | None, typer.Option(metavar="OUT.HTML", help="Also write a page that stands alone.")] = None,
     as_json: Json = False,
     alpha: Annotated[float, typer.Option(help="The accepted rate of false alarms.")] = 0.05,
     top: Top = None,
+    normalise: Normalise = "none",
+    vocabulary: Vocabulary = None,
 ) -> None:
-    """Show what the second model lost and gained: accuracy, hidden decline, and how near lost classes are."""
+    """Show what the second model lost and gained: accuracy, hidden decline, who took the answers, which samples."""
     from wane.predictions import comparison
-    from wane.predictions.predictions import read_predictions
 
-    result = comparison.compare(read_predictions(before), read_predictions(after), alpha=alpha)
+    first, second = (_read(file, normalise, vocabulary) for file in (before, after))
+    result = comparison.compare(first, second, by=_columns(by), common=common, alpha=alpha)
     if html is not None:
         from wane.views.compare.page import write_comparison
 
         write_comparison(result, html, before=_title(before), after=_title(after))
     if as_json:
-        from wane.views.compare.sentences import sentences
-
-        _print_json({
-            "sentences": sentences(result), "notes": result.notes, "alpha": alpha, "smallest": result.smallest,
-            "overall": result.overall, "groups": result.groups.head(top or len(result.groups)).to_dicts(),
-            "at_zero": result.at_zero["name"].to_list(),
-        })  # fmt: skip
+        _print_json(_as_json(result, top))
     else:
         from wane.views.compare.tables import comparison_tables
 
         _console().print(comparison_tables(result, top=top))
     if html is not None:
         typer.echo(f"wrote {html}", err=True)
+
+
+def measure(
+    file: Source,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="OUT.PARQUET", help="The file of signals to write.")],
+    normalise: Normalise = "none",
+    vocabulary: Vocabulary = None,
+) -> None:
+    """Write the signals of each sample to a small file, which score and compare read as they read logits."""
+    from wane.predictions.signal_files import write_samples
+
+    rows = write_samples(_read(file, normalise, vocabulary), out, source={"file": _title(file)})
+    typer.echo(f"wrote {rows:,} samples to {out}", err=True)
+
+
+def _as_json(result: Comparison, top: int | None) -> dict[str, Any]:
+    from wane.views.compare.sentences import sentences
+
+    return {
+        "sentences": sentences(result), "notes": result.notes, "by": result.by, "heads": result.heads,
+        "clustered": result.clustered, "alpha": result.alpha, "smallest": result.smallest, "overall": result.overall,
+        "groups": result.groups.head(top or len(result.groups)).to_dicts(), "at_zero": result.at_zero["name"].to_list(),
+        "takers": result.takers.to_dicts(), "flips": result.flips.head(top or len(result.flips)).to_dicts(),
+    }  # fmt: skip
+
+
+def _read(file: str, normalise: str, vocabulary: int | None) -> Samples:
+    from wane.predictions.reading import read_samples
+
+    return read_samples(file, normalise=normalise, vocabulary=vocabulary)
+
+
+def _columns(by: str | None) -> list[str] | None:
+    return None if by is None else [name.strip() for name in by.split(",") if name.strip()]
 
 
 def _title(path: str) -> str:
@@ -93,7 +144,7 @@ def _console() -> Console:
 
 
 def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False))
+    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str))
 
 
 def _finite(value: Any) -> Any:

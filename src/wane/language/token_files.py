@@ -21,6 +21,8 @@ from wane.files import replace_file
 from wane.language.causal_model import CausalModel, ModelError
 from wane.language.texts import Document, TextsError, find_files, read_documents
 from wane.language.tokens import Encoded, Integers, deciles, encode, score_documents
+from wane.predictions.signal_files import signal_metadata
+from wane.softmax.registry import SIGNALS
 
 __all__ = ["ABOUT", "AboutTokens", "TokenSettings", "read_about", "score_texts"]
 
@@ -248,7 +250,10 @@ def _merge(parts: Sequence[Path], target: Path, about: AboutTokens, *, tuned: bo
     said = asdict(about) | ({"fingerprint": about.against, "against": about.fingerprint} if tuned else {})
     scratch = target.with_name(f".{target.name}.merging.tmp")
     try:
-        pl.scan_parquet(list(parts)).sink_parquet(scratch, metadata={ABOUT: json.dumps(said)}, maintain_order=True)
+        rows = pl.scan_parquet(list(parts))
+        names = [name for name in rows.collect_schema() if name in SIGNALS]
+        signals = signal_metadata(num_classes=about.vocabulary, signals=names, by=("domain",), label="token")
+        rows.sink_parquet(scratch, metadata={ABOUT: json.dumps(said), **signals}, maintain_order=True)
         scratch.replace(target)
     except OSError as error:
         raise _unwritten(target, error) from error

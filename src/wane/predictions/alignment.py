@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,7 +10,7 @@ import polars as pl
 
 from wane.predictions.files import PredictionsError
 from wane.predictions.predictions import Predictions
-from wane.predictions.samples import Samples, measure
+from wane.predictions.samples import Array, Columns, Samples, measure
 
 __all__ = ["Pair", "align"]
 
@@ -99,9 +99,11 @@ def _same_classes(first: Samples, second: Samples) -> tuple[Samples, tuple[int, 
     moved = replace(
         second,
         labels=number[second.labels],
-        answers=None if second.answers is None else number[second.answers],
+        values=_renumbered(second.values, number),
         class_names=tuple(union),
-        within=None if within is None else lambda classes, rows: within([place[i] for i in classes], rows),
+        within=None
+        if within is None
+        else lambda classes, rows: _renumbered(within([place[i] for i in classes], rows), number),
     )
     return moved, shared
 
@@ -115,24 +117,31 @@ def _same_rows(first: Samples, second: Samples, common: bool) -> tuple[Samples, 
             rows = f"{len(first)} and {len(second)} rows"
             raise PredictionsError(f"have {rows}: save the same samples, or ids to match them by")
         return first, second, ()
-    if a.columns != b.columns:
-        raise PredictionsError(f"tell samples apart by {' and '.join(a.columns)} and by {' and '.join(b.columns)}: "
+    if [*a] != [*b]:
+        raise PredictionsError(f"tell samples apart by {' and '.join(a)} and by {' and '.join(b)}: "
                                "save the same ids in both")  # fmt: skip
-    if a.height == b.height and a.equals(b):
-        _check_unique(a)
+    if len(first) == len(second) and all(_equal(a[name], b[name]) for name in a):
+        if [*a] == ["id"]:
+            _check_unique(_table(a))
         return first, second, ()
-    if kinds := [name for name in a.columns if a[name].dtype.is_numeric() != b[name].dtype.is_numeric()]:
+    mine, other = _table(a), _table(b)
+    if kinds := [name for name in mine.columns if mine[name].dtype.is_numeric() != other[name].dtype.is_numeric()]:
         raise PredictionsError(f"cannot be matched, as {kinds[0]} is a number in one and text in the other: save the "
                                "same ids in both")  # fmt: skip
-    for keys in (a, b):
+    for keys in (mine, other):
         _check_unique(keys)
-    joined = _rows(a, "first").join(
-        _rows(b, "second"), on=a.columns, how="full", nulls_equal=True, coalesce=True, maintain_order="left"
+    joined = mine.with_row_index("first").join(
+        other.with_row_index("second"),
+        on=mine.columns,
+        how="full",
+        nulls_equal=True,
+        coalesce=True,
+        maintain_order="left",
     )
     missing, extra = joined.filter(pl.col("second").is_null()), joined.filter(pl.col("first").is_null())
     if len(missing) or len(extra):
         if not common or len(missing) + len(extra) == len(joined):
-            example = (missing if len(missing) else extra).select(a.columns).row(0)
+            example = (missing if len(missing) else extra).select(mine.columns).row(0)
             raise PredictionsError(
                 f"are not of the same samples, as {len(missing):,} ids are only in the first and {len(extra):,} only "
                 f"in the second (such as {_id(example)}): save the same samples in both"
@@ -149,8 +158,25 @@ def _same_rows(first: Samples, second: Samples, common: bool) -> tuple[Samples, 
     return first, second.take(joined["second"].to_numpy().astype(np.int64)), notes
 
 
-def _rows(keys: pl.DataFrame, name: str) -> pl.DataFrame:
-    return keys.with_columns(pl.col(pl.Int32, pl.UInt32, pl.Int16, pl.UInt8).cast(pl.Int64)).with_row_index(name)
+def _renumbered(values: Mapping[str, Array], number: Array) -> Mapping[str, Array]:
+    """The values with other numbers for the classes of the answers."""
+    return Columns(tuple(values), lambda name: number[values[name]] if name == "answer" else values[name])
+
+
+def _equal(a: pl.Series, b: pl.Series, step: int = 1 << 20) -> bool:
+    """Whether two columns are the same, a part at a time: as text, long ones would take much memory."""
+    if a.dtype.is_numeric() != b.dtype.is_numeric():
+        return False
+    kind = pl.Int64 if a.dtype.is_integer() and b.dtype.is_integer() else pl.String
+    parts = ((a[i : i + step].cast(kind), b[i : i + step].cast(kind)) for i in range(0, len(a), step))
+    return all(x.equals(y, null_equal=True) for x, y in parts)
+
+
+def _table(keys: Mapping[str, pl.Series]) -> pl.DataFrame:
+    columns = {name: keys[name] for name in keys}
+    return pl.DataFrame({
+        name: column.cast(pl.Int64 if column.dtype.is_integer() else pl.String) for name, column in columns.items()
+    })  # fmt: skip
 
 
 def _check_unique(keys: pl.DataFrame) -> None:
@@ -168,7 +194,8 @@ def _check_labels(first: Samples, second: Samples) -> None:
     if differ.any():
         row = int(differ.argmax())
         by_id = first.keys is not None and second.keys is not None
-        sample = f"id {_id(first.keys.row(row))}" if by_id and first.keys is not None else f"row {row}"
+        keys = first.keys if by_id else None
+        sample = f"row {row}" if keys is None else f"id {_id([keys[name][row] for name in keys])}"
         raise PredictionsError(
             f"are not of the same samples, as {sample} has label {_name(first, row)} in one and {_name(second, row)} "
             "in the other: save both in one order, or with ids to match them by"

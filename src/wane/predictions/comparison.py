@@ -124,7 +124,8 @@ def score(predictions: Predictions | Samples, *, by: Sequence[str] | None = None
         for table, each in zip(tables, (groups, whole), strict=True):
             table[name] = each.mean(values)
     for table, each in zip(tables, (groups, whole), strict=True):
-        table["median_rank"] = each.medians(samples.values["rank"])
+        if "rank" in samples.values:
+            table["median_rank"] = each.medians(samples.values["rank"])
         table["infinite"] = each.count(infinite)
     notes = (*samples.notes, *absent(samples, by, len(what)), *infinite_losses(infinite, "the model"))
     order = [name for name in ("accuracy", "log_tlr", "nkl") if name in tables[0]]
@@ -190,8 +191,8 @@ def compare(
     tables, spreads, drift, evidence, notes = _changes(pair, (groups, whole))
     for table, each in zip(tables, (groups, whole), strict=True):
         table["right_to_wrong"], table["wrong_to_right"] = each.count(lost), each.count(gained)
-        if not pair.same_head and pair.after.answers is not None:
-            table["to_new"] = each.count(lost & ~np.isin(pair.after.answers, pair.common))
+        if not pair.same_head and "answer" in pair.after.values:
+            table["to_new"] = each.count(lost & ~np.isin(pair.after.values["answer"], pair.common))
     flips = flip_p(lost, gained, groups)
     tables[0] |= judge(tables[0], flips, drift, evidence, alpha=alpha, smallest=smallest)
     chosen, judged = int(stands_out(tables[0]["verdict"]).sum()), int((tables[0]["units"] >= FEWEST).sum())
@@ -205,7 +206,7 @@ def compare(
         overall=_frame(tables[1]).row(0, named=True),
         by=by,
         takers=takers(pair, lost, groups, what["name"], names),
-        flips=flipped(pair, lost, by, most=FLIPS),
+        flips=flipped(pair, lost, most=FLIPS),
         heads=(pair.before.num_classes, pair.after.num_classes, len(pair.common)),
         clustered=groups.clusters is not None,
         alpha=alpha,

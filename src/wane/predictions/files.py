@@ -5,6 +5,7 @@ Errors raised here leave out the path, which `wane.predictions.predictions.read_
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from wane.files import read_whole
 from wane.registry import Registry
+from wane.softmax.inputs import SUM_TOLERANCE
 
 if TYPE_CHECKING:
     import polars as pl
@@ -44,7 +46,17 @@ def _read_npz(path: Path) -> Found:
         file = np.load(stream, allow_pickle=False)
         if not isinstance(file, Mapping):
             raise PredictionsError("is a single array: save it with np.savez(path, logits=..., labels=...)")
-        return {key: file[key] if key in KNOWN else None for key in file}
+        return {key: _readable(file, key) for key in file}
+
+
+def _readable(file: Mapping[str, Any], key: str) -> Any:
+    """An array of the archive; None for one that is not needed and would have to be unpickled."""
+    try:
+        return file[key]
+    except ValueError:
+        if key in KNOWN:
+            raise
+        return None
 
 
 def _read_torch(path: Path) -> Found:
@@ -60,43 +72,104 @@ def _read_torch(path: Path) -> Found:
     return {str(key): value for key, value in found.items()}
 
 
+def _read_npy(path: Path) -> Found:
+    """An array (N, C) with the labels in another beside it, or one of records, whose fields have the names."""
+    array = _mapped(path)
+    if array.dtype.names:
+        return {name: array[name] for name in array.dtype.names}
+    found: Found = {"probabilities" if _sums_to_one(array) else "logits": array}
+    stem = re.sub("_?(logits|probabilities|probs)$", "", path.stem)
+    for key, names in ALIASES.items():
+        places = [path.with_name(f"{before}{name}.npy") for name in names for before in (f"{stem}_", "")]
+        beside = next((place for place in places if key not in found and place != path and place.is_file()), None)
+        if beside is not None:
+            found[key] = _mapped(beside)
+    if "labels" not in found:
+        raise PredictionsError("has no labels beside it: save them as labels.npy in the same folder")
+    return found
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    """An array that stays on the disk until it is looked at."""
+    array = np.load(path, mmap_mode="c", allow_pickle=False)
+    if not isinstance(array, np.ndarray):
+        raise PredictionsError("is an archive of arrays: give it a name that ends in .npz")
+    return array
+
+
+def _sums_to_one(array: NDArray[Any]) -> bool:
+    """Whether rows look like probabilities: logits that are from 0 to 1 and sum to 1 in every row do not occur."""
+    if array.ndim != 2 or array.dtype.kind != "f" or not len(array):
+        return False
+    some = np.asarray(array[:1000], dtype=np.float64)
+    return bool((some >= 0).all() and (np.abs(some.sum(1) - 1) <= SUM_TOLERANCE).all())
+
+
+def _read_json(path: Path) -> Found:
+    import polars as pl
+
+    return _columns(pl.read_ndjson(read_whole(path), infer_schema_length=None))
+
+
 def _read_table(path: Path) -> Found:
     import polars as pl
 
     file, csv = read_whole(path), path.suffix.lower() == ".csv"
-    frame = pl.read_csv(file, infer_schema_length=None) if csv else pl.read_parquet(file)
+    return _columns(pl.read_csv(file, infer_schema_length=None) if csv else pl.read_parquet(file))
+
+
+def _columns(frame: pl.DataFrame) -> Found:
+    """What a table holds by name, the columns of one class each taken together."""
     if not len(frame):
         raise PredictionsError("has no rows: save at least one sample")
-    found: Found = {name: _column(frame[name]) if name in KNOWN else None for name in frame.columns}
-    for prefix, key in (("logit_", "logits"), ("prob_", "probabilities")):
+    found: Found = {name: _column(frame[name], needed=name in KNOWN) for name in frame.columns}
+    for prefix, key in (("logit_", "logits"), ("prob_", "probabilities"), ("p", "probabilities")):
         wide = [name for name in frame.columns if name.startswith(prefix)]
+        if prefix == "p":  # as short as that only with a number
+            wide = [name for name in wide if name[1:].isdecimal()]
         if not wide:
             continue
-        if key in found:
+        if found.get(key) is not None:
             raise PredictionsError(f"has a column {key!r} and a column {wide[0]!r}: keep one form")
-        for name in wide:
-            del found[name]
-            if not frame[name].dtype.is_numeric():
-                row = frame[name].cast(pl.Float64, strict=False).is_null().arg_max() or 0
-                value = f"{frame[name][row]!r} in row {row} of column {name!r}"
-                raise PredictionsError(f"has {value}: save numbers only")
-        classes = [name.removeprefix(prefix) for name in wide]
-        if all(name.isdecimal() for name in classes):
-            wide = [f"{prefix}{i}" for i in range(len(wide))]
-            if absent := set(wide) - set(frame.columns):
-                raise PredictionsError(
-                    f"has {len(wide)} columns {prefix}<number>, but no {min(absent)!r}: count from 0"
-                )
-        else:
-            found["class_names"] = classes
-        found[key] = frame.select(wide).to_numpy()
+        found = {name: value for name, value in found.items() if name not in wide}
+        found |= _wide(frame, wide, prefix, key)
+    if not {"logits", "probabilities", "probs"} & {*found} and (bare := [n for n in frame.columns if n.isdecimal()]):
+        raise PredictionsError(f"has columns {bare[0]!r} to {bare[-1]!r}, which could be logits or probabilities: "
+                               f"call them logit_{bare[0]} or prob_{bare[0]} and so on")  # fmt: skip
     return found
 
 
-def _column(column: pl.Series) -> NDArray[Any]:
-    """A column as an array, (N, C) where it holds lists."""
+def _wide(frame: pl.DataFrame, wide: list[str], prefix: str, key: str) -> Found:
+    """One column a class: the array, and the names of the classes if they have names."""
     import polars as pl
 
+    for name in wide:
+        if not frame[name].dtype.is_numeric():
+            row = frame[name].cast(pl.Float64, strict=False).is_null().arg_max() or 0
+            value = f"{frame[name][row]!r} in row {row} of column {name!r}"
+            raise PredictionsError(f"has {value}: save numbers only")
+    classes = [name.removeprefix(prefix) for name in wide]
+    if all(name.isdecimal() for name in classes):
+        wide = [f"{prefix}{i}" for i in range(len(wide))]
+        if absent := set(wide) - set(frame.columns):
+            raise PredictionsError(f"has {len(wide)} columns {prefix}<number>, but no {min(absent)!r}: count from 0")
+        return {key: frame.select(wide).to_numpy()}
+    found: Found = {key: frame.select(wide).to_numpy(), "class_names": classes}
+    if any(name.isdecimal() for name in classes):
+        # A label of 2 is then the class called 2, and not the one in the third column.
+        found |= {
+            name: frame[name].cast(pl.String).to_numpy().astype(str) for name in ALIASES["labels"] if name in frame
+        }
+    return found
+
+
+def _column(column: pl.Series, *, needed: bool) -> NDArray[Any] | None:
+    """A column as an array, (N, C) where it holds lists; None for what is not needed and is no plain column."""
+    import polars as pl
+
+    if not needed:
+        plain = column.dtype.is_numeric() or column.dtype in (pl.String, pl.Boolean, pl.Categorical)
+        return np.array(column.to_list()) if plain and not column.null_count() else None
     if column.null_count():
         row = column.is_null().arg_max()
         raise PredictionsError(f"has no value in row {row} of column {column.name!r}: fill it, or drop the row")
@@ -116,8 +189,11 @@ READERS: Registry[tuple[Callable[[Path], Found], str]] = Registry(
     "kind of file",
     {
         ".npz": (_read_npz, "np.savez, without arrays of objects"),
+        ".npy": (_read_npy, "np.save"),
         ".parquet": (_read_table, "polars or pandas"),
         ".csv": (_read_table, "one header line, then one line per sample"),
+        ".jsonl": (_read_json, "one JSON object a line"),
+        ".ndjson": (_read_json, "one JSON object a line"),
         ".pt": (_read_torch, "torch.save"),
         ".pth": (_read_torch, "torch.save"),
     },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,9 @@ def takers(
 ) -> pl.DataFrame:
     """For each group, in order of `place`: the answers that its right ones turned into, the most frequent first."""
     schema = {"name": pl.String, "taker": pl.String, "n": pl.Int64}
-    if pair.after.answers is None or not lost.any():
+    if "answer" not in pair.after.values or not lost.any():
         return pl.DataFrame(schema=schema)
-    of, answers = groups.of[lost], pair.after.answers[lost]
+    of, answers = groups.of[lost], pair.after.values["answer"][lost]
     counts = pl.DataFrame({"group": of, "answer": answers}).group_by("group", "answer").agg(n=pl.len().cast(pl.Int64))
     counts = counts.with_columns(place=pl.Series(place[counts["group"]])).sort("place", -pl.col("n"), "answer")
     return pl.DataFrame(
@@ -32,7 +32,7 @@ def takers(
     )
 
 
-def flipped(pair: Pair, lost: NDArray[np.bool_], by: Sequence[str], *, most: int) -> pl.DataFrame:
+def flipped(pair: Pair, lost: NDArray[np.bool_], *, most: int) -> pl.DataFrame:
     """The samples, worst first: those whose label lost the most probability, or else rank."""
     rows = np.flatnonzero(lost)
     measures = [name for name in ("ctl", "loss", "rank") if name in pair.before.values and name in pair.after.values]
@@ -44,20 +44,17 @@ def flipped(pair: Pair, lost: NDArray[np.bool_], by: Sequence[str], *, most: int
         rows = rows[worst]
         values = {name: tuple(x[worst] for x in both) for name, both in values.items()}
     keys = pair.before.keys
-    frame: dict[str, Any] = (
-        {"id": np.arange(len(pair.before))[rows]}
-        if keys is None
-        else {name: keys[name].gather(rows) for name in keys.columns}
-    )
+    frame: dict[str, Any] = {"id": rows} if keys is None else {name: keys[name].gather(rows) for name in keys}
     frame["label"] = _called(pair.before, pair.before.labels[rows])
-    if pair.after.answers is not None:
-        frame["answer"] = _called(pair.after, pair.after.answers[rows])
-    for name in dict.fromkeys((*by, "document")):
-        if name in pair.before.columns and name not in frame:
+    if "answer" in pair.after.values:
+        frame["answer"] = _called(pair.after, pair.after.values["answer"][rows])
+    for name in pair.before.columns:
+        if name not in frame:
             frame[name] = pair.before.columns[name].gather(rows)
     for name, both in values.items():
         frame[f"{name}_before"], frame[f"{name}_after"] = both
-    return pl.DataFrame(frame).with_columns(pl.col(pl.Float64).fill_nan(None))
+    plain = pl.DataFrame(frame).with_columns(pl.col(pl.Categorical).cast(pl.String))
+    return plain.with_columns(pl.col(pl.Float64).fill_nan(None))
 
 
 def _at(values: Mapping[str, Any], name: str, rows: NDArray[np.int64]) -> NDArray[np.float64]:

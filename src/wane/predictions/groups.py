@@ -71,6 +71,11 @@ class Groups:
 
     def units(self, x: NDArray[np.floating], *, total: bool = False) -> tuple[Array, Groups]:
         """What can be taken as independent, and its groups: the values, or of each cluster the mean (or the total)."""
+        kept = np.isfinite(x)
+        if not kept.all():
+            return Groups(self.of[kept], self.size, None if self.clusters is None else self.clusters[kept]).units(
+                x[kept], total=total
+            )
         if self.clusters is None:
             return x.astype(np.float64, copy=False), self
         sums: Array = np.bincount(self._pairs, x).astype(np.float64)
@@ -82,7 +87,7 @@ class Groups:
 
     def medians(self, x: NDArray[np.floating]) -> Array:
         """The median of each group."""
-        return np.array([np.median(part) if len(part) else np.nan for part in self.split(x)])
+        return np.array([np.nanmedian(part) if np.isfinite(part).any() else np.nan for part in self.split(x)])
 
     @cached_property
     def _order(self) -> Ints:
@@ -91,8 +96,17 @@ class Groups:
     @cached_property
     def _numbered(self) -> tuple[Ints, Ints]:
         assert self.clusters is not None
-        pairs, number = np.unique(self.clusters * np.int64(self.size) + self.of, return_inverse=True)
-        return number, pairs % self.size
+        if not len(self.of):
+            return self.of, self.of
+        if self.size == 1:
+            return self.clusters, np.zeros(int(self.clusters.max()) + 1, dtype=np.int64)
+        pair = self.clusters * np.int64(self.size) + self.of
+        if (most := (int(self.clusters.max()) + 1) * self.size) > 4 * len(pair):
+            pairs, number = np.unique(pair, return_inverse=True)
+            return number, pairs % self.size
+        there = np.zeros(most, dtype=bool)  # as above, without sorting
+        there[pair] = True
+        return (np.cumsum(there) - 1)[pair], np.flatnonzero(there) % self.size
 
     @property
     def _pairs(self) -> Ints:
@@ -123,17 +137,27 @@ def grouped(samples: Samples, by: Sequence[str]) -> tuple[Groups, pl.DataFrame]:
             raise PredictionsError(f"{samples.path} has no column {name!r} to group by: choose from {there}")
         columns[name] = pl.Series(name, samples.labels) if name == "class" else samples.columns[name].alias(name)
     frame = pl.DataFrame(columns)
-    what = frame.unique().sort(by, nulls_last=True)
+    what = frame.unique()
+    order = what.select(pl.col(by)).with_columns(pl.col(pl.Categorical).cast(pl.String)).with_row_index("wane.row")
+    what = what[order.sort(by, nulls_last=True)["wane.row"]]
     numbered = what.with_row_index("wane.number")
     of = frame.join(numbered, on=list(by), how="left", nulls_equal=True, maintain_order="left")["wane.number"]
     texts = [_texts(samples, name, what[name]) for name in by]
     names = pl.Series("name", [" · ".join(parts) for parts in zip(*texts, strict=True)])
     clusters = None
     if "document" in samples.columns and tuple(by) != ("document",):
-        documents = samples.columns["document"].rank("dense").to_numpy().astype(np.int64)
-        clusters = documents if documents.max() < len(samples) else None  # else each sample is a document of its own
-    what = what.drop("name") if "name" in by else what
+        clusters = _numbers(samples.columns["document"])
+        if clusters.max() + 1 == len(samples):
+            clusters = None  # each sample is a document of its own
+    what = what.with_columns(pl.col(pl.Categorical).cast(pl.String)).drop([name for name in by if name == "name"])
     return Groups(of.to_numpy().astype(np.int64), len(what), clusters), what.with_columns(names)
+
+
+def _numbers(column: pl.Series) -> Ints:
+    """A number from 0 for every value, in no order."""
+    if column.dtype == pl.Categorical:
+        column = column.to_physical()
+    return column.rank("dense").to_numpy().astype(np.int64) - 1
 
 
 def _texts(samples: Samples, name: str, values: pl.Series) -> list[str]:

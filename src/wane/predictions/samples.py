@@ -70,17 +70,16 @@ class Samples:
     labels: Ints
     """(N,), numbers of classes."""
     values: Mapping[str, Array]
-    """(N,) each: signals by name, ``rank``, and ``gap``, how many nats the label lacks to be the answer."""
+    """(N,) each: signals by name, ``rank``, ``gap`` (how many nats the label lacks to be the answer), and ``answer``,
+    the class that each was taken for."""
     num_classes: int
     """How many classes competed; 0 where that differs from sample to sample."""
     class_names: tuple[str, ...] | None = None
     """(C,), where known; names may repeat, as those of tokens do."""
-    keys: pl.DataFrame | None = None
+    keys: Mapping[str, pl.Series] | None = None
     """What samples of two files are matched by: a column of ids, or several columns that are unique together."""
     columns: Mapping[str, pl.Series] = field(default_factory=dict)
     """(N,) each: what samples can be grouped by. Intervals are clustered by the one called ``document``."""
-    answers: Ints | None = None
-    """(N,), the class each sample was taken for."""
     within: Within | None = field(default=None, repr=False)
     """The values among some of the classes only, and of some rows; None where logits were not kept."""
     by: tuple[str, ...] = ("class",)
@@ -99,9 +98,8 @@ class Samples:
             self,
             labels=self.labels[rows],
             values=_map(self.values, lambda column: column[rows]),
-            keys=None if self.keys is None else self.keys[rows],
+            keys=None if self.keys is None else _map(self.keys, lambda column: column[rows]),
             columns=_map(self.columns, lambda column: column[rows]),
-            answers=None if self.answers is None else self.answers[rows],
             within=None
             if within is None
             else lambda classes, some: within(classes, rows if some is None else rows[some]),
@@ -113,7 +111,7 @@ def measure(predictions: Predictions | Samples) -> Samples:
 
     >>> p = Predictions(labels=torch.tensor([0, 2]), logits=torch.tensor([[2.0, 0, 0], [0, 4, 3]]))
     >>> samples = measure(p)
-    >>> samples.values["gap"], samples.values["rank"], samples.answers
+    >>> samples.values["gap"], samples.values["rank"], samples.values["answer"]
     (array([0., 1.]), array([1, 2]), array([0, 1]))
     """
     if isinstance(predictions, Samples):
@@ -121,23 +119,19 @@ def measure(predictions: Predictions | Samples) -> Samples:
     p = predictions
     if p.logits is None and p.probabilities is None:
         raise PredictionsError(f"{p.path} has neither logits nor probabilities: give one of them")
-    values, answers = _values(p)
     return Samples(
         labels=p.labels.numpy(),
-        values=values,
+        values=_values(p),
         num_classes=p.num_classes,
         class_names=p.class_names,
-        keys=None if p.ids is None else pl.DataFrame({"id": _id_column(p.ids)}),
+        keys=None if p.ids is None else {"id": _id_column(p.ids)},
         columns=dict(p.columns),
-        answers=answers,
-        within=lambda classes, rows: _values(p, classes, rows)[0],
+        within=lambda classes, rows: _values(p, classes, rows),
         path=p.path,
     )
 
 
-def _values(
-    p: Predictions, classes: Sequence[int] | None = None, only: Ints | None = None
-) -> tuple[dict[str, Array], Ints]:
+def _values(p: Predictions, classes: Sequence[int] | None = None, only: Ints | None = None) -> dict[str, Array]:
     scores = p.probabilities if p.logits is None else p.logits
     assert scores is not None
     kind = "probabilities" if p.logits is None else "logits"
@@ -166,8 +160,7 @@ def _values(
         answer = torch.where(scored.accuracy == 1, labels, answer if chosen is None else chosen[answer])
         measured = {**scored._asdict(), "gap": gap, "answer": answer}
         parts.append({name: value.numpy() for name, value in measured.items()})
-    values = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return values, values.pop("answer")
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _later(found: re.Match[str], by: int) -> str:
