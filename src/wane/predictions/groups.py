@@ -67,7 +67,7 @@ class Groups:
                 squares = (
                     squares * units / n
                 )  # so that dividing by units - 1 and n below gives units / (units - 1) / n^2
-            return mean, np.sqrt(squares / (units - 1) / n), units
+            return mean, np.where(units > 1, np.sqrt(squares / np.maximum(units - 1, 1) / n), np.nan), units
 
     def units(self, x: NDArray[np.floating], *, total: bool = False) -> tuple[Array, Groups]:
         """What can be taken as independent, and its groups: the values, or of each cluster the mean (or the total)."""

@@ -114,7 +114,7 @@ def judge(
     both = (
         np.maximum(*(np.min([p[i] for p in each.values()], axis=0) for i in range(2))) if each else np.ones(len(fell))
     )
-    mixed_p = adjusted(np.minimum(1, len(each) * both), held & ~never)
+    mixed_p = adjusted(np.minimum(1, max(1, len(each)) * both), held & ~never)
     cases = {  # the first that holds
         "too few": ~judged,
         "lost": changed & (lost > gained),

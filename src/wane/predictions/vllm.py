@@ -80,7 +80,7 @@ def read_vllm(path: Path, vocabulary: int | None = None) -> Samples:
     for name in [name for name in extras[0] if all(name in more for more in extras)]:
         columns.setdefault(name, pl.Series([str(more[name]) for more in extras]).gather(each))
     values = _values(loss, gap, rank, vocabulary)
-    if np.isfinite(gap).all():
+    if not np.isnan(gap).any():
         values["answer"] = answers
     return Samples(
         labels=labels,
@@ -159,24 +159,21 @@ def _values(
     p_max = torch.from_numpy(np.where(rank == 1, 0, gap)).exp() * p
     size = vocabulary or 2
     sample = Sample(p, p_max, tensor, above, above + 1, size, math.log(size))
-    scaled = ("tlr", "log_tlr", "rtlr", "nkl")
     values: dict[str, NDArray[Any]] = {"rank": rank}
     for name, row in SIGNALS.items():
         if row.of is not None and (vocabulary is not None or name in ("accuracy", "loss", "ctl", "cm")):
             column = torch.as_tensor(row.of(sample)).double().numpy()
-            if name in scaled or np.isfinite(column).any():
+            if not np.isnan(column).any():
                 values[name] = column
-    if np.isfinite(gap).all():
+    if not np.isnan(gap).any():
         values["gap"] = gap
-    elif "cm" in values:
-        del values["cm"]
     return values
 
 
 def _notes(path: Path, gap: NDArray[Any], sure: NDArray[np.bool_], vocabulary: int | None) -> Iterator[str]:
     if vocabulary is None:
         yield f"{path.name} does not tell the size of the vocabulary: tlr, log_tlr, rtlr and nkl are left out."
-    if not np.isfinite(gap).all():
+    if np.isnan(gap).any():
         yield f"{path.name} has the prompt's own tokens only: cm is left out; with prompt_logprobs=1 it would be there."
     if count := int((~sure).sum()):
         yield (
