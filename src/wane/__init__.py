@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from wane.interventions.correction import LogitCorrection
     from wane.interventions.loss_weights import LossWeights
     from wane.interventions.trend_sampler import TrendSampler
+    from wane.measures.at_risk import at_risk, check_at_risk
     from wane.measures.calibration import CalibrationMetrics, brier_score, calibration_error
-    from wane.measures.early_warning import at_risk, check_at_risk
     from wane.measures.group_metrics import ClassMetrics, GroupMetrics
     from wane.measures.history import History, Trajectory
     from wane.measures.transfer import (
@@ -66,7 +66,7 @@ _HOME = {
     "read_samples": "predictions.reading",
     "SignalWriter": "predictions.signal_files",
     **dict.fromkeys(("compare", "score"), "predictions.comparison"),
-    **dict.fromkeys(("at_risk", "check_at_risk"), "measures.early_warning"),
+    **dict.fromkeys(("at_risk", "check_at_risk"), "measures.at_risk"),
     **dict.fromkeys(("SIGNALS", "Signal"), "softmax.registry"),
     **dict.fromkeys(
         ("Signals", "linear_pair_signals", "linear_signals", "signals", "signals_within"), "softmax.signals"

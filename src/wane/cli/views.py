@@ -113,7 +113,7 @@ def report(
 
 
 def at_risk(runs: Runs) -> None:
-    """List the classes of each run whose accuracy holds but is expected to fall, or say why there is none."""
+    """List the classes that the next task is likely to cost most, and how often such a list came true in the run."""
     from wane.runs.folder import find_runs
     from wane.views.at_risk import at_risk_text
 

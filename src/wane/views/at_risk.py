@@ -1,52 +1,56 @@
-"""Which classes are at risk, and why none is where none is: for the terminal, and for pages."""
+"""Which classes the next task is likely to cost most, and how often such a list came true: for terminal and pages."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from wane.measures.early_warning import at_risk
+from wane.measures.at_risk import at_risk, check_at_risk
 from wane.measures.history import History
 from wane.runs.folder import RunFolder
-from wane.views.compare.tables import printable
+from wane.views.compare.tables import percent, printable
 from wane.views.observations import group_names, has_history
 
-__all__ = ["at_risk_text", "why_none"]
+__all__ = ["at_risk_rows", "at_risk_text", "risk_record"]
 
 
-def why_none(history: History, split: str, *, window: int = 5) -> str:
-    """Why no class is at risk, where none is, in a sentence."""
-    seen = history.tail(window, split=split)
-    if len(seen) < window:
-        count = f"{len(seen)} evaluation{'s' if len(seen) != 1 else ''}"
-        return f"There is no trend to judge by yet: {count} of split {split!r}, and a trend takes {window}."
-    if missing := [name for name in ("ctl", "nkl") if not np.isfinite(history.column(seen[-1], name)).any()]:
-        return f"No trend can be judged: {' and '.join(missing)} were not recorded."
-    return f"No {history.kind} declines steadily while its accuracy holds."
+def at_risk_rows(history: History, split: str) -> tuple[list[dict[str, Any]], str]:
+    """The list, and where it is empty the reason."""
+    try:
+        return at_risk(history, split=split).to_dicts(), ""
+    except ValueError as reason:
+        why = str(reason)
+        return [], f"{why[0].upper()}{why[1:]}."
+
+
+def risk_record(history: History, split: str) -> str:
+    """How often such lists came true in this very history, in a sentence; nothing where there is none to check."""
+    if history.class_to_task is None:
+        return ""
+    found, plain = (check_at_risk(history, by=by, split=split) for by in ("ctl", "accuracy"))
+    if not found.listed:
+        return "Whether such a list comes true cannot be checked in this run yet: that takes two tasks."
+    which = "such list" if found.tasks == 1 else f"{found.tasks} such lists"
+    return (
+        f"Of the {found.listed} classes on the {which} of this run, {percent(found.precision)} kept half of their "
+        f"accuracy or less through the next task; ranked by accuracy, {percent(plain.precision)}; of all classes "
+        f"{percent(found.chance)} did. A list of where to look, not an alarm."
+    )
 
 
 def at_risk_text(run: RunFolder) -> str:
-    """A run's list as text: a heading, then a line a class under a header, or why there is none."""
+    """A run's list as text: a heading, a line a class under a header and the record, or why there is none."""
     head = printable(run.name)
     if not has_history(run):
         return f"{head}: its history was not kept"
-    found, names = at_risk(run.history, split=run.split), group_names(run)
-    if found.is_empty():
-        return f"{head}: {why_none(run.history, run.split)}"
-    lines = [[_heading(name) for name in found.columns if name != "class_task"]]
-    for row in found.to_dicts():
+    rows, why = at_risk_rows(run.history, run.split)
+    if not rows:
+        return f"{head}: {printable(why)}"
+    names = group_names(run)
+    lines = [[run.history.kind, "accuracy", "ctl"]]
+    for row in rows:
         named = names[row["class"]] if row["class"] < len(names) else str(row["class"])
-        rest = [_shown(value) for name, value in row.items() if name not in ("class", "class_task")]
-        lines.append([printable(named), *rest])
+        lines.append([printable(named), percent(row["accuracy"]), f"{row['ctl']:.3f}"])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join([head, *("  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
-                              for line in lines)])  # fmt: skip
-
-
-def _heading(column: str) -> str:
-    return column.replace("_", " ")
-
-
-def _shown(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    table = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
+    title = f"{head}: of the latest task, the next one is likely to cost these most"
+    return "\n".join([title, *table, risk_record(run.history, run.split)])

@@ -9,11 +9,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from wane.measures.early_warning import at_risk
 from wane.measures.summaries import SUMMARIES, summarise
 from wane.runs.folder import RunFolder
 from wane.runs.identity import Method
-from wane.views.at_risk import why_none
+from wane.views.at_risk import at_risk_rows, risk_record
 from wane.views.comparable_runs import by_setting, distinct_titles
 from wane.views.observations import (
     LEVELS,
@@ -34,7 +33,6 @@ from wane.views.report.findings import (
     hidden_decline,
     near_zero,
     old_classes,
-    risk_check,
     three_sentences,
     timeline,
 )
@@ -229,10 +227,11 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
             f"This run is not finished: {len(t.step)} of {run.total_epochs} epochs. All numbers are those so far."
         )
     names = group_names(run)
+    risk, no_risk = at_risk_rows(run.history, run.split)
     lists = {
         "decline": hidden_decline(t),
         "near": near_zero(t, max(2, _competitors(run, t))),
-        "risk": at_risk(run.history, split=run.split).to_dicts(),
+        "risk": risk,
     }
     levels = conditional(run)
     smooth, width = smoothness(run)
@@ -240,9 +239,9 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
         "kind": group_kind(run.history), "epochs": len(t.step), "tasks": t.task, "boundaries": t.boundaries,
         "classes": t.classes, "class_task": t.class_task, "images": t.images,
         "names": [names[c] if c < len(names) else str(c) for c in range(int(t.classes.max()) + 1)],
-        "old": old_classes(t), "sentences": three_sentences(run, t, lists, levels), **lists,
+        "old": old_classes(t), "sentences": three_sentences(run, t, lists, levels, no_risk), **lists,
         "conditional": levels.to_dicts(), "smoothness": smooth.to_dicts(), "around": width,
-        "check": risk_check(run.history, run.split), "time": "evaluation" if run.own else "epoch",
+        "check": risk_record(run.history, run.split), "time": "evaluation" if run.own else "epoch",
     }  # fmt: skip
     if curves:
         shared = _bounded(run)
@@ -252,7 +251,7 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
             "others": {name: pack(t.of(name), top=6.5) for name in own},
         }  # fmt: skip
         found["draw"], found["flow"] = draw(run, t), flow(run, t)
-    found["missing"] = _missing(run, t) | ({} if lists["risk"] else {"risk": why_none(run.history, run.split)})
+    found["missing"] = _missing(run, t) | ({"risk": no_risk} if no_risk else {})
     return dict(plain(found))
 
 

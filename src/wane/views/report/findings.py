@@ -8,18 +8,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from wane.measures.early_warning import check_at_risk
 from wane.measures.history import History
 from wane.measures.task_map import tasks_of
 from wane.predictions.verdicts import EVIDENCE
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
-from wane.views.at_risk import why_none
 from wane.views.compare.tables import percent
 from wane.views.observations import group_names
 
 __all__ = [
-    "Timeline", "hidden_decline", "near_zero", "old_classes", "risk_check", "three_sentences", "timeline",
+    "Timeline", "hidden_decline", "near_zero", "old_classes", "three_sentences", "timeline",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -113,34 +111,21 @@ def near_zero(t: Timeline, competitors: int) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["rank"])
 
 
-def risk_check(history: History, split: str = "test", *, horizon: int = 5) -> str:
-    """What warnings were worth in this very run, in a sentence."""
-    found, plain = (
-        check_at_risk(history, signals=s, horizon=horizon, split=split) for s in (("ctl", "nkl"), ("accuracy",))
-    )
-    if not found.warned:
-        return "No such warning could be checked in this run: there was none early enough."
-    by_accuracy = f"is right in {percent(plain.precision)} of {plain.warned}" if plain.warned else "never warns"
-    return (f"A hint of where to look, not a forecast: of {found.warned} such warnings in this run, "
-            f"{percent(found.precision)} came true within {horizon} epochs; by accuracy's own slope the same rule "
-            f"{by_accuracy}, and always to warn would be right in {percent(found.base_rate)}.")  # fmt: skip
-
-
 def three_sentences(
-    run: RunFolder, t: Timeline, rows: dict[str, list[dict[str, Any]]], levels: pl.DataFrame
+    run: RunFolder, t: Timeline, rows: dict[str, list[dict[str, Any]]], levels: pl.DataFrame, no_risk: str = ""
 ) -> list[str]:
-    """What was lost, what accuracy hid, which classes are at risk.
+    """What was lost, what accuracy hid, which classes are at risk at the next task.
 
     Args:
         run: for the names of its classes.
         t: its evaluations.
         rows: `decline`, `near` and `risk`, as the functions above give them.
         levels: the numbers of `conditional`: level, signal, n, q1, median, q3, min, max.
+        no_risk: why `risk` is empty, where it is.
     """
     names = group_names(run)
     finished = run.summary is not None and run.own is None  # of someone's own loop that is not known
-    none = why_none(run.history, run.split)
-    return [_lost(t, names), _hid(t, names, rows, levels), _risk(rows["risk"], names, none, finished=finished)]
+    return [_lost(t, names), _hid(t, names, rows, levels), _risk(rows["risk"], names, no_risk, finished=finished)]
 
 
 def _lost(t: Timeline, names: tuple[str, ...]) -> str:
@@ -206,13 +191,11 @@ def _hid(t: Timeline, names: tuple[str, ...], rows: dict[str, list[dict[str, Any
 
 def _risk(risk: list[dict[str, Any]], names: tuple[str, ...], none: str, *, finished: bool) -> str:
     if not risk:
-        return f"No class is at risk by its trend. {none}"
-    first = risk[0]
-    when = f"by epoch {first['expected_epoch']}" + (", had training gone on" if finished else "")
-    be = "is" if len(risk) == 1 else "are"
-    return (f"{_classes(len(risk))} {be} at risk ({_listed([r['class'] for r in risk], names)}): confidence in the "
-            f"label falls steadily while accuracy holds; {_name(first['class'], names)} should be below "
-            f"{percent(max(first['falls_below'], 0.0))} {when}.")  # fmt: skip
+        return none
+    who = _listed([row["class"] for row in risk], names)
+    when = "Had another task followed, it would" if finished else "The next task will"
+    they = "it has" if len(risk) == 1 else "they have"
+    return f"{when} likely cost {who} most: of the latest task {they} the least probability on their label."
 
 
 def _name(index: int, names: tuple[str, ...]) -> str:

@@ -3,8 +3,7 @@
 const LISTS = {
   risk: {
     empty: "No class is at risk.",
-    columns: { "accuracy": (r) => percent(r.accuracy), "should be below": (r) => percent(Math.max(0, r.falls_below)), "by epoch": (r) => String(r.expected_epoch),
-      "+ctl per epoch": (r) => number(r.ctl_slope).replace("-", "−"), "+nkl per epoch": (r) => number(r.nkl_slope).replace("-", "−") },
+    columns: { "accuracy": (r) => percent(r.accuracy), "ctl": (r) => number(r.ctl, 3) },
   },
   decline: {
     empty: "No class of an earlier task kept its accuracy while its signals fell.",
