@@ -40,9 +40,13 @@ class Registry(dict[str, Row]):
         self.kind, self.group = kind, group
 
     def __missing__(self, name: str) -> Row:
-        near = get_close_matches(str(name), self, n=1)
+        raise self.unknown(name, [*self])
+
+    def unknown(self, name: str, known: list[str]) -> UnknownNameError:
+        """What to raise for a name that is not among the known ones."""
+        near = get_close_matches(str(name), known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else "."
-        raise UnknownNameError(f"unknown {self.kind} {name!r}{hint} Known: {', '.join(self)}")
+        return UnknownNameError(f"unknown {self.kind} {name!r}{hint} Known: {', '.join(known)}")
 
     def find(self, name: str) -> Row:
         """The row of a name, of an installed package's entry point, or at ``package.module:Name``."""

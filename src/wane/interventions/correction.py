@@ -64,7 +64,10 @@ class LogitCorrection:
         self, by: str = "nkl", groups: Any = None, *, ridge: float | None = None, balanced: bool = True
     ) -> None:
         if by != "prior":
-            SIGNALS[by]  # an unknown name fails here, with the nearest one
+            row = SIGNALS[by]  # an unknown name fails here, with the nearest one
+            if row.of is None or row.squares:
+                raise ValueError(f"an offset cannot be fitted by {by!r}, which needs more than the label's place and "
+                                 f"probability: choose one of {', '.join(SIGNALS)}")  # fmt: skip
         if ridge is not None and not 0 <= ridge < math.inf:
             raise ValueError(f"ridge={ridge} must be 0 or more, and finite; None chooses it")
         self.by, self.balanced = by, balanced

@@ -55,6 +55,9 @@ class LossWeights:
 
     def __post_init__(self) -> None:
         row = SIGNALS[self.signal]  # an unknown name fails here, with the nearest one
+        if row.of is None:
+            raise ValueError(f"{self.signal!r} has no value for one row, so rows cannot be weighed by it: "
+                             f"choose one of {', '.join(SIGNALS)}")  # fmt: skip
         if self.form not in ("inverse", "complement", "softmax"):
             raise ValueError(f"unknown form {self.form!r}: choose inverse, complement or softmax")
         if self.form == "complement" and row.higher_is_better and not row.bounded:

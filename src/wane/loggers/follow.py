@@ -65,11 +65,11 @@ class Follower:
 
     def catch_up(self, history: History) -> None:
         """Send what the logger lacks of the history."""
-        logger, tasks = self.open(), history.class_to_task
+        logger = self.open()
         new: dict[int, dict[str, float]] = {}
         for evaluation in history.evaluations:
             if evaluation.step > self.sent.step:
-                values = series_of(evaluation, tasks, self.class_names, history.signals)
+                values = series_of(history, evaluation, self.class_names)
                 new.setdefault(evaluation.step, {}).update(values)
         with self._guarded():
             for step, values in new.items():

@@ -23,8 +23,9 @@ from wane.measures.history_files import (
     read_parquet,
 )
 from wane.measures.matrix import SignalMatrix
+from wane.measures.pooling import pooled_value
 from wane.measures.task_map import grown, merged, tasks_of
-from wane.softmax.registry import SIGNALS
+from wane.softmax.registry import SIGNALS, Bins
 
 if TYPE_CHECKING:
     import pandas
@@ -143,8 +144,10 @@ class History:
 
         A mapping has a value for each class; a signal that is not in it is NaN. Costs O(classes), however long the
         history is. Classes without samples get no row. There may be fewer classes than `class_to_task` names, or
-        more, as with a head that grows.
+        more, as with a head that grows. A metric with measures that are made of bins hands over its bins, too, so that
+        the history knows these measures of tasks.
         """
+        bins = None
         if isinstance(metrics, Mapping):
             means, n = metrics, _counts(metrics)
         else:
@@ -157,7 +160,9 @@ class History:
                 metrics.dist_sync_fn, metrics.process_group, metrics.sync_on_compute, metrics.sync_on_compute
             ):
                 n = metrics.counts.cpu().numpy().copy()
-        self._hold(name for name in SIGNALS if name in means)
+                if (found := metrics.bins_of()) is not None:
+                    bins = np.stack(found, axis=-1).astype(np.float64)
+        self._hold(name for name in means if SIGNALS.knows(name))
         values = np.full((len(n), len(self.signals)), np.nan)
         for i, name in enumerate(self.signals):
             if name in means:
@@ -168,7 +173,10 @@ class History:
                              "split='untrained', task=0")  # fmt: skip
         if self.class_to_task is not None and split not in BEFORE_TAUGHT:
             self.class_to_task = grown(self.class_to_task, self._given, present, int(task))
-        self.evaluations.append(Evaluation(int(step), int(task), split, present, n[present], values[present]))
+        self.evaluations.append(
+            Evaluation(int(step), int(task), split, present, n[present], values[present],
+                       None if bins is None else bins[present])
+        )  # fmt: skip
         self._groups = max(self._groups, len(n))
         self._frame = None
 
@@ -180,9 +188,40 @@ class History:
         SIGNALS[signal]  # an unknown name is an error that lists the known ones
         return np.full(len(evaluation.classes), np.nan)
 
+    def pooled(self, evaluation: Evaluation, signal: str, union: Ints | None = None, size: int = 1) -> Array:
+        """(size,) the value of a signal for all samples of some classes together; NaN if there are none.
+
+        Most signals are means over samples. For one that is made of bins, such as the ``ece``, the bins are put
+        together; without them, as where a mapping was recorded, the value of several classes is not known.
+
+        Args:
+            evaluation: of this history.
+            signal: which.
+            union: (K,) which of the `size` values each class of the evaluation belongs to, -1 for none. Default: all
+                classes together are one.
+            size: how many values there are.
+        """
+        union = np.zeros(len(evaluation.classes), dtype=np.int64) if union is None else union
+        column, row = self.column(evaluation, signal), SIGNALS[signal] if SIGNALS.knows(signal) else None
+        inside = union >= 0
+        union, n = union[inside], evaluation.n[inside]
+        if row is not None and row.pooled is not None:
+            if evaluation.bins is None:
+                return np.full(size, np.nan)
+            bins = np.zeros((size, *evaluation.bins.shape[1:]))
+            np.add.at(bins, union, evaluation.bins[inside])
+            return pooled_value(signal, Bins(*np.moveaxis(bins, -1, 0)))
+        total = np.bincount(union, weights=n * column[inside], minlength=size)
+        with np.errstate(invalid="ignore"):
+            mean: Array = total / np.bincount(union, weights=n, minlength=size)
+        return mean
+
     @property
     def frame(self) -> polars.DataFrame:
-        """The tidy table: step, task, split, class, class_task, n and a column for each signal."""
+        """The tidy table: step, task, split, class, class_task, n and a column for each signal.
+
+        Where measures are made of bins, these are lists in the columns of `wane.measures.history_files.BIN_COLUMNS`.
+        """
         if self._frame is None:
             self._frame = build_frame(self._contents())
         return self._frame
@@ -385,15 +424,13 @@ class History:
     def _by_task(self, e: Evaluation, signal: str, size: int, over: Over) -> Array:
         if over not in ("samples", "classes"):
             raise ValueError(f"over is {over!r}: choose samples or classes")
-        tasks, column = tasks_of(self._task_of(), e.classes), self.column(e, signal)
-        weights = e.n if over == "samples" else np.ones_like(e.n)
-        if (tasks < 0).any():  # groups that belong to no task
-            known = tasks >= 0
-            tasks, column, weights = tasks[known], column[known], weights[known]
-        counted = np.bincount(tasks, weights=weights, minlength=size)
-        total = np.bincount(tasks, weights=weights * column, minlength=size)
+        tasks = tasks_of(self._task_of(), e.classes)
+        if over == "samples":
+            return self.pooled(e, signal, tasks, size)
+        known = tasks >= 0  # not those of groups that belong to no task
+        total = np.bincount(tasks[known], weights=self.column(e, signal)[known], minlength=size)
         with np.errstate(invalid="ignore"):
-            mean: Array = total / counted
+            mean: Array = total / np.bincount(tasks[known], minlength=size)
         return mean
 
 
@@ -407,7 +444,7 @@ def _plural(kind: str) -> str:
 
 def _counts(metrics: Mapping[str, Any]) -> Ints:
     """The numbers of samples of a mapping, checked."""
-    if "n" not in metrics or not any(name in metrics for name in SIGNALS):
+    if "n" not in metrics or not any(SIGNALS.knows(name) for name in metrics):
         raise ValueError(f"a mapping needs n and signals such as accuracy, but has {', '.join(map(str, metrics))}")
     raw = np.asarray(metrics["n"])
     n = raw.astype(np.int64)

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
     import polars
 
 __all__ = [
-    "KEYS", "SAID", "SCHEMA", "Contents", "Evaluation", "build_frame", "key_columns", "metadata_of", "read_frame",
+    "BIN_COLUMNS", "KEYS", "SAID", "SCHEMA", "Contents", "Evaluation", "build_frame", "key_columns", "metadata_of",
+    "read_frame",
 ]  # fmt: skip
 
 #: 1: the eight signals of the paper, one column each. 2: the file says which signals and groups it holds.
 SCHEMA = 2
 KEYS = ("step", "task", "split", "class", "class_task", "n")
+#: Lists with what fell into each bin of confidence: samples, their confidences added up, right answers. Where no
+#: measure is made of bins, a file has no such columns; a reader who does not know them passes them over.
+BIN_COLUMNS = ("bin_n", "bin_confidence", "bin_correct")
 
 # Names in the metadata of a file. The task of every group is there because rows tell only of those evaluated.
 _SCHEMA, _SIGNALS, _NAMES, _KIND = "wane.schema", "wane.signals", "wane.names", "wane.kind"
@@ -45,6 +49,7 @@ class Evaluation(NamedTuple):
     classes: Ints  # (K,) ids of the groups, ascending
     n: Ints  # (K,)
     values: Array  # (K, signals), in the order of History.signals
+    bins: Array | None = None  # (K, bins, 3): what fell into each bin of confidence, see BIN_COLUMNS
 
 
 class Contents(NamedTuple):
@@ -88,7 +93,20 @@ def build_frame(contents: Contents) -> polars.DataFrame:
         n,
         *values.T,
     )
-    return pl.DataFrame(dict(zip((*key_columns(contents.kind), *signals), columns, strict=True)))
+    frame = pl.DataFrame(dict(zip((*key_columns(contents.kind), *signals), columns, strict=True)))
+    if all(e.bins is None for e in evaluations):
+        return frame
+    nothing = pl.Series([None], dtype=pl.List(pl.Float64))
+    lists = []
+    for i, name in enumerate(BIN_COLUMNS):
+        parts = [
+            nothing.extend_constant(None, len(e.classes) - 1) if e.bins is None
+            else pl.Series(e.bins[..., i].tolist(), dtype=pl.List(pl.Float64))
+            for e in evaluations
+            if len(e.classes)
+        ]  # fmt: skip
+        lists.append(pl.concat(parts).alias(name))
+    return frame.with_columns(lists)
 
 
 def metadata_of(contents: Contents) -> dict[str, str]:
@@ -154,9 +172,17 @@ def read_frame(frame: polars.DataFrame, kind: str = "class") -> Contents:
     splits = frame["split"].to_list()
     values = frame.select(pl.col(name).cast(pl.Float64) for name in signals).fill_null(np.nan).to_numpy()
     values = values.reshape(len(frame), len(signals))
+    bins = [frame[name] for name in BIN_COLUMNS] if set(BIN_COLUMNS) <= set(frame.columns) else []
     evaluations = [
-        Evaluation(int(step[i]), int(task[i]), splits[i], ids[i:j], n[i:j], values[i:j])
+        Evaluation(int(step[i]), int(task[i]), splits[i], ids[i:j], n[i:j], values[i:j], _bins(bins, i, j))
         for i, j in pairwise(bounds)
         if j > i
     ]
     return Contents(evaluations, signals, task_of, None, kind, int(ids.max()) + 1 if len(ids) else 0)
+
+
+def _bins(lists: list[polars.Series], start: int, stop: int) -> Array | None:
+    """(K, bins, 3) of some rows; None where they have none."""
+    if not lists or lists[0].slice(start, 1).null_count():
+        return None
+    return np.stack([np.array(part.slice(start, stop - start).to_list(), dtype=np.float64) for part in lists], axis=-1)

@@ -142,9 +142,10 @@ def summarise(history: History, split: str = "test") -> dict[str, dict[str, floa
      'forward_transfer': None, 'min_acc': None, 'wc_acc': None, 'windowed_forgetting': None,
      'windowed_plasticity': None}
     """
+    further = [name for name in history.signals if name not in SIGNALS and SIGNALS.knows(name)]
     return {
         signal: {name: _value(summary, history, signal, split) for name, summary in SUMMARIES.items()}
-        for signal in SIGNALS
+        for signal in (*SIGNALS, *further)
     }
 
 

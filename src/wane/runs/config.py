@@ -23,6 +23,7 @@ from wane.interventions.loss_weights import LossWeights
 from wane.interventions.trend_sampler import TrendSampler
 from wane.runs.settings import ConfigError, flat, merge, nested, parse_setting, read_toml
 from wane.runs.validation import kind_at, sentence
+from wane.softmax.registry import SIGNALS
 
 __all__ = [
     "PLACES", "Config", "ConfigError", "DataSettings", "LearnerSettings", "MemorySettings", "ModelSettings",
@@ -157,6 +158,9 @@ class RecordSettings(Section):
 
     classes: Literal["all", "seen"] = "all"
     """Classes in the softmax of the signals: the whole head, as in the paper, or those seen so far."""
+    signals: tuple[str, ...] = ()
+    """Measures beside the eight signals, at every evaluation: mrr, ndcg, top5 (any number), confidence, brier,
+    brier_top, ece, mce, reliability, resolution, uncertainty."""
     eval_every: int | None = Field(default=None, ge=1)
     """Also evaluate each time this many steps are done, into split `test_steps`."""
     samples: Literal["never", "tasks"] | tuple[PositiveInt, ...] = "never"
@@ -165,6 +169,15 @@ class RecordSettings(Section):
     """Mean softmax of every true class at the ends of tasks, to flow.npz."""
     recovery: RecoverySettings | None = None
     """How fast lost classes come back, at the ends of tasks, to recovery.parquet."""
+
+    @field_validator("signals", mode="before")
+    @classmethod
+    def _known_signals(cls, names: Any) -> Any:
+        given = [names] if isinstance(names, str) else names
+        for name in given if isinstance(given, list | tuple) else ():
+            SIGNALS[name]  # an unknown name is an error that lists the known ones
+        # what is always recorded goes without saying: the same run, so the same name
+        return given if not isinstance(given, list | tuple) else [n for n in dict.fromkeys(given) if n not in SIGNALS]
 
 
 class Config(Section):
@@ -203,6 +216,16 @@ class Config(Section):
     def total_epochs(self) -> int:
         """Epochs of all tasks."""
         return self.num_tasks * self.learner.epochs
+
+    @property
+    def further_signals(self) -> tuple[str, ...]:
+        """What is measured beside the signals of `SIGNALS`: what is to be recorded, and what the draw and weights use.
+
+        >>> build_config({"record": {"signals": ["ece"]}, "learner": {"trend": {"signal": "mrr"}}}).further_signals
+        ('ece', 'mrr')
+        """
+        used = [part.signal for part in (self.learner.trend, self.learner.weights) if part is not None]
+        return tuple(dict.fromkeys((*self.record.signals, *(name for name in used if name not in SIGNALS))))
 
     @field_validator("precision", mode="before")
     @classmethod

@@ -23,6 +23,7 @@ ADDED_LATER: dict[tuple[str, ...], Any] = {
     ("learner", "options"): {},
     ("learner", "weights", "normalise"): "mean",
     ("data", "stream"): "classes",
+    ("record", "signals"): [],
 }
 
 LONGEST = 150  # bytes of the readable part of a folder's name; file systems allow 255 in all

@@ -147,7 +147,9 @@ class SignalRegistry(Registry[Signal]):
 
     def __missing__(self, name: str) -> Signal:
         found = self.further.get(name) or _top(name)
-        return found or super().__missing__(name)
+        if found is None:
+            raise self.unknown(name, [*self, *self.further, "top5"])
+        return found
 
     def __setitem__(self, name: str, row: Signal) -> None:
         if row.of is None:

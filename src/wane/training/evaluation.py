@@ -14,7 +14,7 @@ from torch import Tensor
 from wane.measures.group_metrics import GroupMetrics
 from wane.runs.layout import FLOW, RECOVERY, SAMPLES
 from wane.runs.writing import add_rows, write_atomically
-from wane.softmax.signals import SIGNALS, signals
+from wane.softmax.signals import signals
 from wane.streams import Split, Task, eval_batch
 from wane.training.batches import make_scene
 from wane.training.groups import count, new_metrics, score_within
@@ -113,9 +113,9 @@ def evaluate(
     from the same logits. For a learner that must be told the task that is the only score there is.
     """
     learner, stream, team = session.learner, session.stream, session.team
-    needs_task = learner.needs_task
-    metrics = None if needs_task else new_metrics(stream, flow=flow)
-    own = new_metrics(stream, flow=flow and needs_task) if within or needs_task else None
+    needs_task, also = learner.needs_task, session.config.further_signals
+    metrics = None if needs_task else new_metrics(stream, also=also, flow=flow)
+    own = new_metrics(stream, also=also, flow=flow and needs_task) if within or needs_task else None
     kept: list[Tensor] = []
     was_training = learner.training
     learner.eval()
@@ -127,18 +127,20 @@ def evaluate(
             logits, labels = _logits(session, data, block, tasks), data.labels[block]
             groups = stream.groups(labels, tasks[block])
             if metrics is not None:
-                scored = signals(logits, labels, classes=classes, validate=False)
+                scored = signals(logits, labels, classes=classes, also=also, validate=False)
                 count(metrics, groups, scored, logits if flow else None)
             if own is not None:
-                scored_within = score_within(stream, logits, labels)
+                scored_within = score_within(stream, logits, labels, also=also)
                 count(own, groups, scored_within, logits if flow and needs_task else None)
             if samples:
-                kept.append(torch.stack([block, labels, *(scored_within if needs_task else scored)], dim=1))
+                of_samples = scored_within if needs_task else scored
+                kept.append(torch.stack([block, labels, *of_samples], dim=1))
     learner.train(was_training)
     for sums in (metrics, own):
         if sums is not None:  # sums lie on a grid: put together they are the same to the bit as in one pass
             team.add_up(*(getattr(sums, name) for name in sums._defaults))
-    return Evaluated(metrics, own, _columns(team.whole(torch.cat(kept), len(rows)).cpu()) if kept else None)
+    table = _columns(team.whole(torch.cat(kept), len(rows)).cpu(), of_samples.names) if kept else None
+    return Evaluated(metrics, own, table)
 
 
 def _logits(session: Session, data: Split, rows: Tensor, tasks: Tensor) -> Tensor:
@@ -154,8 +156,8 @@ def _logits(session: Session, data: Split, rows: Tensor, tasks: Tensor) -> Tenso
     return torch.cat(parts)
 
 
-def _columns(table: Tensor) -> dict[str, np.ndarray[Any, Any]]:
-    names = ("sample", "class", *SIGNALS, "rank")
+def _columns(table: Tensor, signals: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:
+    names = ("sample", "class", *signals)
     whole = {"sample", "class", "rank"}
     return {
         name: table[:, i].to(torch.int64 if name in whole else torch.float32).numpy() for i, name in enumerate(names)

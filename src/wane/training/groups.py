@@ -5,6 +5,7 @@ A group is a class; in a stream of domains it is a class of one domain.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -33,9 +34,9 @@ def new_history(stream: Stream) -> History:
     return History(stream.group_to_task.cpu().numpy(), names=stream.group_names)
 
 
-def new_metrics(stream: Stream, *, flow: bool = False) -> GroupMetrics:
+def new_metrics(stream: Stream, *, also: Sequence[str] = (), flow: bool = False) -> GroupMetrics:
     """Sums for each group, on the device of the data; with `flow`, also the mean softmax of every class."""
-    options: Any = {"validate": False, "sync_on_compute": False}
+    options: Any = {"also": also, "validate": False, "sync_on_compute": False}
     made = ClassMetrics(stream.num_groups, flow=True, **options) if flow else GroupMetrics(stream.num_groups, **options)
     return made.to(stream.dataset.train.labels.device)
 
@@ -48,8 +49,8 @@ def count(metrics: GroupMetrics, groups: Tensor, scored: Signals, logits: Tensor
         metrics.update(logits, groups, scored=scored)  # type: ignore[call-arg]
 
 
-def score_within(stream: Stream, logits: Tensor, labels: Tensor) -> Signals:
+def score_within(stream: Stream, logits: Tensor, labels: Tensor, *, also: Sequence[str] = ()) -> Signals:
     """Task-incremental signals: each row among the classes of its own task, which in a stream of domains are all."""
     if stream.kind == "classes":
-        return signals_within(logits, labels, stream.class_to_task, validate=False)
-    return signals(logits, labels, validate=False)
+        return signals_within(logits, labels, stream.class_to_task, also=also, validate=False)
+    return signals(logits, labels, also=also, validate=False)

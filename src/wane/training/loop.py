@@ -96,7 +96,7 @@ def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
     trend = trend_probabilities(session, task)
     draw = make_draw(session, task, trend)
     steps = split_rows(session, task, epoch_rows(session, task, draw))
-    replayed = new_metrics(session.stream)
+    replayed = new_metrics(session.stream, also=config.further_signals)
     weigh = config.learner.weights
     everything = weigh is not None and weigh.rows == "all"
     weight_log = []

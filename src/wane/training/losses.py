@@ -18,9 +18,10 @@ __all__ = ["part_means", "score_rows", "weigh_parts"]
 def score_rows(session: Session, task: Task, batch: Batch, observed: Observed, *, start: int) -> Signals:
     """The signals of the rows from `start` on, from the logits that the step had anyway."""
     logits, labels = observed.logits.detach()[start:].float(), batch.labels[start:]
+    also = session.config.further_signals
     if session.learner.needs_task:
-        return score_within(session.stream, logits, labels)
-    return signals(logits, labels, classes=session.competing_classes(task), validate=False)
+        return score_within(session.stream, logits, labels, also=also)
+    return signals(logits, labels, classes=session.competing_classes(task), also=also, validate=False)
 
 
 def weigh_parts(weigh: LossWeights, scored: Signals, parts: tuple[slice, ...], *, start: int) -> Tensor:

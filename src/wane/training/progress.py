@@ -11,8 +11,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from wane.measures.history import Evaluation
-from wane.softmax.signals import SIGNALS
 from wane.training.events import Listener
 from wane.training.session import Session
 
@@ -71,17 +69,13 @@ class Progress(Listener):
 def describe(session: Session) -> str:
     """Mean accuracy of the seen classes, and the class whose Log-TLR fell most since the evaluation before."""
     *before, last = session.state.history.tail(2, split=session.split)
-    text = f"accuracy {np.nanmean(_column(last, 'accuracy')):.1%}"
+    column = session.state.history.column
+    text = f"accuracy {np.nanmean(column(last, 'accuracy')):.1%}"
     if before:
         common, i, j = np.intersect1d(before[0].classes, last.classes, return_indices=True)
-        change = np.nan_to_num(_column(last, "log_tlr")[j] - _column(before[0], "log_tlr")[i])
+        change = np.nan_to_num(column(last, "log_tlr")[j] - column(before[0], "log_tlr")[i])
         worst = int(change.argmin())
         if change[worst] < 0:
             name = session.stream.group_names[common[worst]]
             text += f", falling most: {name} (log_tlr {change[worst]:+.2f})"
     return text
-
-
-def _column(evaluation: Evaluation, signal: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    values: np.ndarray[tuple[int], np.dtype[np.float64]] = evaluation.values[:, list(SIGNALS).index(signal)]
-    return values

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from wane.learners import Learner
 from wane.runs.config import RecoverySettings
-from wane.softmax.signals import SIGNALS, signals
+from wane.softmax.signals import signals
 from wane.streams import Task, eval_batch
 from wane.training.groups import score_within
 from wane.training.session import Session, answers
@@ -47,11 +47,12 @@ def record_recovery(session: Session, task: Task) -> polars.DataFrame:
     settings, stream = session.config.record.recovery, session.stream
     assert settings is not None
     (before,) = session.state.history.tail(1, split=session.split)
+    recorded = session.state.history.signals
     columns = {"step": pl.Int64, "task": pl.Int64, "class": pl.Int64, "class_task": pl.Int64, "n": pl.Int64,
-               **dict.fromkeys(SIGNALS, pl.Float64), "beside": pl.Int64, "k": pl.Int64, "recovered": pl.Float64,
+               **dict.fromkeys(recorded, pl.Float64), "beside": pl.Int64, "k": pl.Int64, "recovered": pl.Float64,
                "taken": pl.Float64}  # fmt: skip
     rows: list[tuple[Any, ...]] = []
-    signals_before = np.stack([session.state.history.column(before, name) for name in SIGNALS], axis=1).tolist()
+    signals_before = np.stack([session.state.history.column(before, name) for name in recorded], axis=1).tolist()
     accuracy = session.state.history.column(before, "accuracy").tolist()
     for c, n, right, values in zip(before.classes.tolist(), before.n.tolist(), accuracy, signals_before, strict=True):
         class_task = int(stream.class_to_task[c])

@@ -171,6 +171,9 @@ def _pack(history: History) -> dict[str, Any]:
         "classes": _joined([x.classes for x in e], np.int64),
         "n": _joined([x.n for x in e], np.int64),
         "values": _joined([x.values.reshape(-1) for x in e], np.float64),
+        # the number of bins of each evaluation, and what is in them
+        "bins": torch.tensor([0 if x.bins is None else x.bins.shape[1] for x in e], dtype=torch.int64),
+        "bin_values": _joined([x.bins.reshape(-1) for x in e if x.bins is not None], np.float64),
     }
 
 
@@ -180,12 +183,16 @@ def _unpack(packed: dict[str, Any]) -> tuple[list[Evaluation], tuple[str, ...]]:
     columns = [torch.split(packed[name], lengths) for name in ("classes", "n")]
     signals = tuple(packed.get("signals", tuple(SIGNALS)[:8]))
     values = torch.split(packed["values"].reshape(sum(lengths), len(signals)), lengths)
+    bins = packed.get("bins", torch.zeros(len(lengths), dtype=torch.int64)).tolist()
+    sizes = [3 * count * length for count, length in zip(bins, lengths, strict=True)]
+    in_bins = torch.split(packed.get("bin_values", torch.zeros(0)), sizes) if lengths else ()
     evaluations = [
-        Evaluation(int(step), int(task), split, classes.numpy(), n.numpy(), v.numpy())
-        for (step, task, _), split, classes, n, v in zip(
-            packed["head"].tolist(), packed["splits"], *columns, values, strict=True
+        Evaluation(int(step), int(task), split, classes.numpy(), n.numpy(), v.numpy(),
+                   b.reshape(len(n), count, 3).numpy() if count else None)
+        for (step, task, _), split, classes, n, v, count, b in zip(
+            packed["head"].tolist(), packed["splits"], *columns, values, bins, in_bins, strict=True
         )
-    ]
+    ]  # fmt: skip
     return evaluations, signals
 
 

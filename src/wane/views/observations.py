@@ -52,6 +52,7 @@ def observations(runs: Sequence[RunFolder]) -> pl.DataFrame:
     Columns: run, epoch, task, class, class_task, n, and every signal; one that a run did not record is NaN there.
     """
     frames = []
+    signals = recorded_signals(runs)
     for run in runs:
         frame = run.history.frame.filter(pl.col("split") == run.split)
         if frame.is_empty():
@@ -66,7 +67,7 @@ def observations(runs: Sequence[RunFolder]) -> pl.DataFrame:
                 pl.col(kind).alias("class"),
                 pl.col(task_of).alias("class_task"),
                 "n",
-                *(pl.col(s) if s in frame.columns else pl.lit(float("nan")).alias(s) for s in SIGNALS),
+                *(pl.col(s) if s in frame.columns else pl.lit(float("nan")).alias(s) for s in signals),
             )
         )
     return pl.concat(frames)
@@ -78,9 +79,10 @@ def has_history(run: RunFolder) -> bool:
 
 
 def recorded_signals(runs: Sequence[RunFolder]) -> tuple[str, ...]:
-    """The registered signals that some of the runs recorded, in the order of the registry."""
-    held = {name for run in runs if has_history(run) for name in run.history.signals}
-    return tuple(name for name in SIGNALS if name in held)
+    """The registered signals, and those that some of the runs recorded beside them."""
+    held = dict.fromkeys(name for run in runs if has_history(run) for name in run.history.signals)
+    further = (name for name in held if name not in SIGNALS and SIGNALS.knows(name))
+    return (*SIGNALS, *further)
 
 
 def group_kind(history: History) -> str:
@@ -125,7 +127,7 @@ def changes(runs: Sequence[RunFolder], *, around: int, classes: str = "all") -> 
     )  # fmt: skip
     moved = seen.sort("run", "class", "epoch").with_columns(
         pl.col("epoch").diff().over("run", "class").alias("gap"),
-        *(pl.col(name).diff().abs().over("run", "class") for name in SIGNALS),
+        *(pl.col(name).diff().abs().over("run", "class") for name in recorded_signals(runs)),
     )
     moved = moved.filter(pl.col("gap") == 1).drop("gap")
     if classes == "old":

@@ -38,10 +38,11 @@ class Timeline(NamedTuple):
     class_task: Ints  # (K,)
     images: Ints  # (K,) of the last evaluation
     values: Array  # (signals, S, K), NaN where a class was not evaluated
+    signals: tuple[str, ...]  # their names
 
     def of(self, signal: str) -> Array:
         """(S, K) of one signal."""
-        values: Array = self.values[list(SIGNALS).index(signal)]
+        values: Array = self.values[self.signals.index(signal)]
         return values
 
     @property
@@ -60,14 +61,15 @@ def timeline(history: History, split: str = "test") -> Timeline | None:
     if not tested:
         return None
     step, task, classes, _ = history.trajectory("accuracy", split=split)
-    values = np.stack([history.trajectory(name, split=split).values for name in SIGNALS])
+    signals = tuple(dict.fromkeys((*SIGNALS, *filter(SIGNALS.knows, history.signals))))
+    values = np.stack([history.trajectory(name, split=split).values for name in signals])
     known = history.class_to_task
     class_task = np.maximum(0, tasks_of(known, classes))  # a group that belongs to no task was there from the start
     images = np.zeros(int(classes.max()) + 1, np.int64)
     for e in tested:
         images[e.classes] = e.n
     order = np.lexsort((classes, class_task))
-    return Timeline(step, task, classes[order], class_task[order], images[classes[order]], values[..., order])
+    return Timeline(step, task, classes[order], class_task[order], images[classes[order]], values[..., order], signals)
 
 
 def old_classes(t: Timeline) -> NDArray[np.bool_]:
@@ -85,13 +87,13 @@ def hidden_decline(t: Timeline) -> list[dict[str, Any]]:
     """
     at, now = t.learnt(), t.values[:, -1]
     then = t.values[:, at, np.arange(len(t.classes))]
-    six = [list(SIGNALS).index(name) for name in EVIDENCE]
+    six = [t.signals.index(name) for name in EVIDENCE]
     drift = (now - then)[six].mean(0)
     # A class that was never right, then or now, had no accuracy to hold.
     held = ((now - then)[0] >= -HELD - 1e-9) & ((then[0] > 0) | (now[0] > 0))
     rows = [
         {"class": int(t.classes[k]), "task": int(t.class_task[k]), "images": int(t.images[k]), "drift": float(drift[k]),
-         **{name: (float(then[i, k]), float(now[i, k])) for i, name in enumerate(SIGNALS)}}
+         **{name: (float(then[i, k]), float(now[i, k])) for i, name in enumerate(t.signals)}}
         for k in np.flatnonzero(old_classes(t) & held & (drift <= -DECLINE))
     ]  # fmt: skip
     return sorted(rows, key=lambda row: row["drift"])
@@ -102,7 +104,7 @@ def near_zero(t: Timeline, competitors: int) -> list[dict[str, Any]]:
 
     `rank` is the typical rank of the label (its geometric mean over the images) among `competitors` classes.
     """
-    now = {name: t.of(name)[-1] for name in SIGNALS}
+    now = {name: t.of(name)[-1] for name in t.signals}
     rows = [
         {"class": int(t.classes[k]), "task": int(t.class_task[k]), "images": int(t.images[k]),
          "rank": float(competitors ** (1 - now["log_tlr"][k])), **{name: float(now[name][k]) for name in now}}
