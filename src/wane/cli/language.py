@@ -40,6 +40,10 @@ def tokens(
     batch_tokens: Annotated[int, typer.Option(min=1, help="Tokens in a batch.")] = 8192,
     dtype: Annotated[str, typer.Option(help="float32 or bfloat16.")] = "float32",
     device: Annotated[str, typer.Option(help="cpu, cuda, ...; auto takes what there is.")] = "auto",
+    engine: Annotated[
+        str | None, typer.Option(help="Share the texts out: local, ray or slurm; default: this process.")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="With --engine: jobs at a time.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Score every token of some texts by a language model; the same command goes on where it was stopped."""
@@ -47,7 +51,9 @@ def tokens(
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from wane.language.causal_model import load_model
+    from wane.language.shards import by_engine
     from wane.language.token_files import TokenSettings, score_texts
+    from wane.sweeps.engines import Options
 
     settings = TokenSettings(by=by, text=text, keep=tuple(keep or ()), stride=stride, batch_tokens=batch_tokens)
     loaded = load_model(model, adapter=adapter, dtype=dtype, device=device, longest=context)
@@ -67,7 +73,8 @@ def tokens(
                 console.print(f"{done:,} of {total:,} tokens", soft_wrap=True)
 
         about = score_texts(
-            loaded, texts, out, settings=settings, against=tuned, against_out=against_out, told=told
+            loaded, texts, out, settings=settings, against=tuned, against_out=against_out, told=told,
+            run_parts=None if engine is None else by_engine(engine, Options(workers=workers)),
         )  # fmt: skip
     if not quiet:
         typer.echo(f"wrote {about.tokens:,} tokens to {out}", err=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class CausalModel:
         bias: (vocabulary,) or None.
         longest: how many tokens it reads at most.
         fingerprint: of the weights; another model has another one.
+        source: what `load_model` was given, so that another process can load it; None for a model in memory.
     """
 
     name: str
@@ -50,6 +51,7 @@ class CausalModel:
     bias: Tensor | None
     longest: int
     fingerprint: str
+    source: dict[str, Any] | None = None
 
     @property
     def device(self) -> torch.device:
@@ -85,7 +87,7 @@ def load_model(
     if dtype not in ("float32", "bfloat16"):
         raise ModelError(f"dtype is {dtype!r}: choose float32 or bfloat16")
     said = f"{name} with {adapter}" if adapter else name
-    base = name
+    base, given = name, adapter
     if adapter is None and (Path(name) / ADAPTER).is_file():
         adapter, base = name, _base_of(Path(name))
     try:
@@ -102,7 +104,8 @@ def load_model(
         except Exception as error:
             raise ModelError(f"{adapter} cannot be put on {base} as an adapter ({_reason(error)}): give the folder "
                              "that holds adapter_config.json") from error  # fmt: skip
-    return wrap_model(model, tokenizer, name=said, device=device, longest=longest)
+    source = {"name": name, "adapter": given, "dtype": dtype, "device": device, "longest": longest}
+    return replace(wrap_model(model, tokenizer, name=said, device=device, longest=longest), source=source)
 
 
 def wrap_model(

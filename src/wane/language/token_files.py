@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from wane.language.tokens import Encoded, Integers, deciles, encode, score_docum
 from wane.predictions.signal_files import signal_metadata
 from wane.softmax.registry import SIGNALS
 
-__all__ = ["ABOUT", "AboutTokens", "TokenSettings", "read_about", "score_texts"]
+__all__ = ["ABOUT", "AboutTokens", "RunParts", "TokenSettings", "Work", "do_parts", "read_about", "score_texts"]
 
 #: The key of the file's metadata that says what is in it.
 ABOUT = "wane.tokens"
@@ -86,6 +86,22 @@ class Plan:
     short: int  # documents without a token to score
 
 
+@dataclass(frozen=True, eq=False)
+class Work:
+    """All that it takes to score a part."""
+
+    model: CausalModel
+    against: CausalModel | None
+    files: Sequence[tuple[str, Path]]
+    settings: TokenSettings
+    about: AboutTokens
+    common: Any  # the decile of every token of the vocabulary
+
+
+#: Does the parts that are missing, whatever it takes: work, folder, what is missing now, and whom to tell.
+RunParts = Callable[[Work, Path, Callable[[], dict[int, range]], Callable[[], None]], None]
+
+
 def score_texts(
     model: CausalModel,
     paths: Sequence[str | Path],
@@ -95,6 +111,7 @@ def score_texts(
     against: CausalModel | None = None,
     against_out: str | Path | None = None,
     told: Callable[[int, int], None] | None = None,
+    run_parts: RunParts | None = None,
 ) -> AboutTokens:
     """Score every token of some texts into a Parquet file; called again after a kill, it goes on.
 
@@ -107,6 +124,7 @@ def score_texts(
             ``kl_base_tuned`` and ``same_top``.
         against_out: that file.
         told: called with the tokens done and those in all, after every part.
+        run_parts: who does the parts; default: this process, one after the other. See `wane.language.shards`.
     """
     settings, out = settings or TokenSettings(), Path(out)
     files = find_files(paths)
@@ -120,17 +138,21 @@ def score_texts(
     folder = out.with_name(f".{out.name}.parts")
     _begin(folder, about, settings)
     common = deciles(plan.counts)
-    done = 0
-    for number, documents in enumerate(read_parts(model, files, settings, plan)):
-        made = [folder / f"{number:06d}.{k}.parquet" for k in range(len(targets))]
-        if not all(path.exists() for path in made):
-            for path, frame in zip(made, score_part(model, documents, common, about, settings, against), strict=True):
-                _write(path, frame.write_parquet)
-        done += plan.tokens[number]
+    if told is not None:
+        told(0, sum(plan.tokens))
+    work = Work(model, against, files, settings, about, common)
+
+    def progress() -> None:
         if told is not None:
-            told(done, sum(plan.tokens))
+            missing = missing_parts(folder, plan.parts, len(targets))
+            told(sum(plan.tokens) - sum(plan.tokens[n] for n in missing), sum(plan.tokens))
+
+    if run_parts is None:
+        do_parts(work, folder, missing_parts(folder, plan.parts, len(targets)), progress)
+    else:
+        run_parts(work, folder, lambda: missing_parts(folder, plan.parts, len(targets)), progress)
     for k, target in enumerate(targets):
-        _merge([folder / f"{n:06d}.{k}.parquet" for n in range(len(plan.parts))], target, about, tuned=k == 1)
+        _merge([_paths(folder, n, 2)[k] for n in range(len(plan.parts))], target, about, tuned=k == 1)
     shutil.rmtree(folder, ignore_errors=True)
     return about
 
@@ -142,7 +164,7 @@ def make_plan(model: CausalModel, files: Sequence[tuple[str, Path]], settings: T
     parts: list[range] = []
     sizes: list[int] = []
     begin = short = size = number = 0
-    for number, e in enumerate(_encoded(model, files, settings), 1):
+    for number, e in enumerate((encode(model, document) for document in _documents(files, settings)), 1):
         digest.update(json.dumps([e.document.name, e.document.domain, e.document.text]).encode())
         counts += np.bincount(e.ids[1:], minlength=len(counts))
         size += e.scored
@@ -171,13 +193,38 @@ def describe(
     )  # fmt: skip
 
 
-def read_parts(
-    model: CausalModel, files: Sequence[tuple[str, Path]], settings: TokenSettings, plan: Plan
-) -> Iterator[list[Encoded]]:
-    """The documents of each part, as tokens."""
-    documents = _encoded(model, files, settings)
-    for part in plan.parts:
-        yield [next(documents) for _ in part]
+def missing_parts(folder: Path, parts: Sequence[range], models: int) -> dict[int, range]:
+    """The parts that are not done, by number."""
+    return {
+        number: part
+        for number, part in enumerate(parts)
+        if not all(path.exists() for path in _paths(folder, number, models))
+    }
+
+
+def do_parts(work: Work, folder: Path, parts: Mapping[int, range], done: Callable[[], None] = lambda: None) -> None:
+    """Score some parts, one after the other; only their documents are made tokens of."""
+    models = 1 if work.against is None else 2
+    documents = enumerate(_documents(work.files, work.settings))
+    for number, part in sorted(parts.items()):
+        chosen = [encode(work.model, document) for i, document in _between(documents, part)]
+        frames = score_part(work.model, chosen, work.common, work.about, work.settings, work.against)
+        for path, frame in zip(_paths(folder, number, models), frames, strict=True):
+            _write(path, frame.write_parquet)
+        done()
+
+
+def _between(documents: Iterator[tuple[int, Document]], part: range) -> Iterator[tuple[int, Document]]:
+    """The documents of a part; those before it are passed over, those after it left for later."""
+    for i, document in documents:
+        if i in part:
+            yield i, document
+        if i == part.stop - 1:
+            return
+
+
+def _paths(folder: Path, number: int, models: int) -> list[Path]:
+    return [folder / f"{number:06d}.{k}.parquet" for k in range(models)]
 
 
 def score_part(
@@ -212,9 +259,8 @@ def read_about(path: str | Path) -> AboutTokens | None:
     return AboutTokens(**{name: found[name] for name in AboutTokens.__dataclass_fields__ if name in found})
 
 
-def _encoded(model: CausalModel, files: Sequence[tuple[str, Path]], settings: TokenSettings) -> Iterator[Encoded]:
-    documents: Iterator[Document] = read_documents(files, by=settings.by, text=settings.text, keep=settings.keep)
-    return (encode(model, document) for document in documents)
+def _documents(files: Sequence[tuple[str, Path]], settings: TokenSettings) -> Iterator[Document]:
+    return read_documents(files, by=settings.by, text=settings.text, keep=settings.keep)
 
 
 def _check_pair(model: CausalModel, against: CausalModel | None, targets: Sequence[Path]) -> None:

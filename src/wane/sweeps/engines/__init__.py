@@ -1,7 +1,7 @@
 """Engines carry out the runs of a sweep: `local`, `ray`, `slurm`. Each is a generator function of the same kind.
 
 It is given jobs and options, and yields each job with its outcome as it ends; closing it (Ctrl-C) lets go of the rest.
-What an engine's workers do is `worker.carry_out`, the same for all. Adding an engine is a module and a row here, or an
+What an engine's workers do is `worker.do_job`, the same for all. Adding an engine is a module and a row here, or an
 entry point of the group `wane.engines` in a package of one's own.
 """
 
@@ -14,17 +14,22 @@ from typing import Any, Literal, NamedTuple
 
 from wane.registry import Registry
 
-__all__ = ["ENGINES", "Engine", "Job", "Options", "Outcome", "load_engine"]
+__all__ = ["ENGINES", "RUN", "Engine", "Job", "Options", "Outcome", "load_engine"]
+
+
+#: The work of most jobs: a run of the lab.
+RUN = "wane.sweeps.engines.worker:carry_out"
 
 
 class Job(NamedTuple):
-    """One run to be done: plain values, so that it can go to any process on any machine."""
+    """One piece of work, a run unless it says otherwise: plain values, so that it can go to any process anywhere."""
 
     name: str
     settings: dict[str, Any]  # the complete config
     place: str  # its run folder, or the URL of one
     epochs: int  # of the whole run
     listeners: tuple[str, ...] = ()  # references to functions folder -> Listener, told how it goes
+    work: str = RUN  # reference to a function with the arguments of `worker.carry_out`
 
 
 class Outcome(NamedTuple):

@@ -48,9 +48,9 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
             process.join()
             if stopped.is_set():
                 return Outcome("held", "stopped")
-            from wane.sweeps.engines.worker import report_failure
+            from wane.sweeps.engines.worker import job_died
 
-            outcome = report_failure(job.place, _obituary(process.exitcode))
+            outcome = job_died(job, _obituary(process.exitcode))
         finally:
             process.join()
             running.discard(process)
@@ -74,13 +74,13 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
 
 
 def _child(sender: Any, environment: dict[str, str], job: Job, threads: int, retry: bool) -> None:
-    from wane.sweeps.engines.worker import carry_out
+    from wane.sweeps.engines.worker import do_job
 
     use_environment(environment)
     if os.name == "posix":
         os.setpgid(0, 0)  # Ctrl-C is for the sweep, which then ends its processes
     end_with_parent()  # killed, the sweep cannot end them
-    sender.send(carry_out(job.settings, job.place, threads=threads, retry=retry, listeners=job.listeners))
+    sender.send(do_job(job, threads=threads, retry=retry))
 
 
 def _obituary(code: int | None) -> str:

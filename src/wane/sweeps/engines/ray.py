@@ -11,7 +11,7 @@ import ray
 
 from wane.runs.lock import STALE
 from wane.sweeps.engines import Job, Options, Outcome
-from wane.sweeps.engines.worker import carry_out, report_failure
+from wane.sweeps.engines.worker import do_job, job_died
 
 __all__ = ["run_all"]
 
@@ -37,7 +37,7 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
                     yield job, Outcome(*ray.get(reference))
                 except ray.exceptions.RayError as error:
                     said = " ".join(str(error).split())
-                    yield job, report_failure(job.place, f"Ray gave it up: {said[:300]}")
+                    yield job, job_died(job, f"Ray gave it up: {said[:300]}")
     finally:
         for reference in waiting:
             ray.cancel(reference, force=True)
@@ -47,6 +47,4 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
 
 def _task(job: Job, threads: int, retry: bool) -> Outcome:
     # the lock of a machine that died is fresh for a while: have patience with it
-    return carry_out(
-        job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE, listeners=job.listeners
-    )
+    return do_job(job, threads=threads, retry=retry, patience=1.5 * STALE)

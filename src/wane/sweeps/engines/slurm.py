@@ -15,7 +15,7 @@ import submitit
 
 from wane.runs.lock import STALE
 from wane.sweeps.engines import Job, Options, Outcome
-from wane.sweeps.engines.worker import carry_out, report_failure
+from wane.sweeps.engines.worker import do_job, job_died
 
 __all__ = ["run_all"]
 
@@ -24,13 +24,11 @@ ARRAY = 1000  # runs in one array job: Slurm refuses larger ones unless its MaxA
 
 
 class CarryOut:
-    """`carry_out` with the method that submitit calls before a job is stopped."""
+    """`do_job` with the method that submitit calls before a job is stopped."""
 
     def __call__(self, job: Job, threads: int, retry: bool) -> Outcome:
         """Run it; the lock of a killed node looks alive for a while, so wait for it."""
-        return carry_out(
-            job.settings, job.place, threads=threads, retry=retry, patience=1.5 * STALE, listeners=job.listeners
-        )
+        return do_job(job, threads=threads, retry=retry, patience=1.5 * STALE)
 
     def checkpoint(self, *arguments: Any) -> submitit.helpers.DelayedSubmission:
         """The same again: the run itself knows where it was."""
@@ -76,6 +74,6 @@ def _ended(waiting: dict[submitit.Job[Any], Job]) -> Iterator[tuple[Job, Outcome
                 yield job, Outcome(*task.result())
             else:
                 said = str(error).strip().splitlines() or [type(error).__name__]
-                yield job, report_failure(job.place, f"Slurm job {task.job_id}: {said[0]} (see {task.paths.stderr})")
+                yield job, job_died(job, f"Slurm job {task.job_id}: {said[0]} (see {task.paths.stderr})")
         if not ended:
             time.sleep(1.0)

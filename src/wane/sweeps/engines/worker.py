@@ -17,17 +17,42 @@ from wane.errors import RunError
 from wane.registry import Registry
 from wane.runs.layout import FAILED, LOG, SUMMARY
 from wane.runs.lock import HeldError, LostError, held
-from wane.sweeps.engines import Outcome
+from wane.sweeps.engines import RUN, Job, Outcome
 
 if TYPE_CHECKING:
     from wane.training.events import Listener
     from wane.training.session import Session
 
-__all__ = ["carry_out", "failure", "report_failure"]
+__all__ = ["carry_out", "do_job", "failure", "job_died", "report_failure", "use_threads"]
 
 
 #: Listeners come as references, ``package.module:name``.
 LISTENERS: Registry[Callable[[Path], Listener]] = Registry("listener", {})
+
+
+#: What jobs do comes as a reference, too.
+WORK: Registry[Callable[..., Outcome]] = Registry("work", {})
+
+
+def do_job(job: Job, *, threads: int | None = None, retry: bool = False, patience: float = 0.0) -> Outcome:
+    """Do what a job asks for; the arguments are those of `carry_out`."""
+    do = WORK.find(job.work)
+    return do(job.settings, job.place, threads=threads, retry=retry, patience=patience, listeners=job.listeners)
+
+
+def job_died(job: Job, sentence: str) -> Outcome:
+    """What became of a job whose worker died."""
+    return report_failure(job.place, sentence) if job.work == RUN else Outcome("failed", sentence)
+
+
+def use_threads(threads: int | None) -> None:
+    """Give torch and Polars so many threads; None changes nothing."""
+    if threads is None:
+        return
+    os.environ["OMP_NUM_THREADS"] = os.environ["POLARS_MAX_THREADS"] = str(threads)
+    import torch
+
+    torch.set_num_threads(threads)
 
 
 def carry_out(
@@ -49,11 +74,7 @@ def carry_out(
         patience: seconds to wait for a lock that another holds, such as one whose machine died a moment ago.
         listeners: references to functions folder -> Listener, told how the run goes.
     """
-    if threads is not None:
-        os.environ["OMP_NUM_THREADS"] = os.environ["POLARS_MAX_THREADS"] = str(threads)
-        import torch
-
-        torch.set_num_threads(threads)
+    use_threads(threads)
     try:
         if "://" in place:
             from wane.runs.remote import mirrored
