@@ -84,6 +84,33 @@ def test_single_rows_and_half_precision(name, tmp_path):
     run(config, tmp_path / "run", dataset=data)
 
 
+#: Weights and buffers of the network of these runs (mlp), in numbers, and bytes of a slot: image, and four of 8 bytes.
+NETWORK, SLOT = 36 * 16 + 16 + 16 * 12 + 12 + 12 * 6 + 6, 36 + 32
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "extras", "state"),
+    [
+        ("finetune", 0, 0, 0),
+        ("joint", 40 * (36 + 8), 0, 0),
+        ("er", 12 * SLOT + 8, 0, 0),
+        ("derpp", 12 * SLOT + 8, 12 * 6 * 4, 0),
+        ("xder", 12 * SLOT + 8, 12 * 7 * 4, 0),
+        ("lwf", 0, 0, 4 * NETWORK),
+        ("icarl", 12 * SLOT + 8, 0, 4 * (NETWORK + 6 * 12)),
+        ("ewc", 0, 0, 4 * 3 * 2 * NETWORK),
+        ("online_ewc", 0, 0, 4 * 2 * NETWORK),
+        ("si", 0, 0, 4 * 3 * NETWORK),
+        ("hat", 0, 0, 4 * (3 + 1) * (16 + 12)),
+        # two more networks, and in each an adapter of the second layer: a scale, a reduction and an expansion
+        ("pnn", 0, 0, 4 * (2 * NETWORK + sum(k + (k * 16 * 16 + 16) + 16 * 12 for k in (1, 2)))),
+    ],
+)
+def test_what_a_method_keeps(name, rows, extras, state, tmp_path):
+    summary = run(config_of(name, learner={"epochs": 1}), tmp_path / "run", dataset=problem())
+    assert summary["kept"] == {"rows": rows, "extras": extras, "state": state}
+
+
 def test_every_method_is_described():
     """In `wane methods` with a word on each option, and in the table of the documentation."""
     page = Path(__file__).parents[2].joinpath("docs", "methods.md").read_text(encoding="utf-8")

@@ -139,6 +139,7 @@ def summarise_run(session: Session) -> dict[str, Any]:
     import torch
 
     from wane.measures.summaries import summarise
+    from wane.training.kept import kept_bytes
 
     config, state, history = session.config, session.state, session.state.history
     metrics = {} if session.learner.needs_task else {"metrics": summarise(history, split="test")}
@@ -153,6 +154,7 @@ def summarise_run(session: Session) -> dict[str, Any]:
         "accuracy_matrix": [[None if x != x else x for x in row] for row in matrix.tolist()],
         "class_names": list(session.dataset.class_names),
         "steps": state.position.step,
+        "kept": kept_bytes(session),
         "seconds": round(state.seconds, 3),
         "versions": {"wane": wane.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "machine": {
