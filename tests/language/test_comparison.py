@@ -151,3 +151,21 @@ def test_the_page_stands_alone_and_escapes_what_texts_hold(tmp_path):
     assert "http" not in page.replace("http-equiv", "")
     assert page.count("<figure>") == len(compare_tokens(a, b).passages)
     assert "&lt;b&gt;" in page
+
+
+def test_compare_on_the_command_line(files, tmp_path):
+    from typer.testing import CliRunner
+
+    from wane.cli import app
+
+    a, b, *_ = files
+    page, runner = tmp_path / "lost.html", CliRunner()
+    result = runner.invoke(app, ["compare", str(a), str(b), "--by", "domain,kind", "--html", str(page)])
+    assert result.exit_code == 0, result.output
+    assert "most of all a: perplexity ×" in result.output
+    assert "the text itself" in page.read_text(encoding="utf-8").lower()
+    found = json.loads(runner.invoke(app, ["compare", str(a), str(b), "--by", "kind", "--json"]).stdout)
+    assert list(found["tables"]) == ["", "kind"]
+    assert found["tables"]["kind"][0]["kind"] == "number"
+    refused = runner.invoke(app, ["compare", str(a), str(b), "--by", "topic"])
+    assert refused.exit_code == 2

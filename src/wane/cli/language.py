@@ -1,4 +1,4 @@
-"""The command for language models: tokens. `wane.cli` registers it; imports wait until it is called."""
+"""The commands for language models: tokens, and what `compare` does with its files. Imports wait for a call."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["tokens"]
+__all__ = ["show_comparison", "tokens"]
 
 
 def tokens(
@@ -78,3 +78,30 @@ def tokens(
         )  # fmt: skip
     if not quiet:
         typer.echo(f"wrote {about.tokens:,} tokens to {out}", err=True)
+
+
+def show_comparison(
+    before: str, after: str, by: list[str] | None, *, html: Path | None, as_json: bool, alpha: float, top: int | None
+) -> None:
+    """What `wane compare` shows of two files of tokens."""
+    from wane.cli.output import console, print_json
+    from wane.language.comparison import compare_tokens
+    from wane.views.tokens.tables import sentences, token_tables
+
+    result = compare_tokens(before, after, by=by or ("domain", "kind"), alpha=alpha)
+    if html is not None:
+        from wane.views.tokens.page import write_token_page
+
+        write_token_page(result, html, before=Path(before).stem, after=Path(after).stem)
+    if as_json:
+        tables = {",".join(level): frame.head(top or len(frame)).to_dicts() for level, frame in result.tables.items()}
+        passages = [
+            {"document": p.document, "domain": p.domain, "lost": p.lost, "text": "".join(p.tokens["text"])}
+            for p in result.passages
+        ]
+        said = {"sentences": sentences(result), "notes": result.notes, "by": result.by, "alpha": alpha}
+        print_json({**said, "tables": tables, "passages": passages})
+    else:
+        console().print(token_tables(result, top=top))
+    if html is not None:
+        typer.echo(f"wrote {html}", err=True)

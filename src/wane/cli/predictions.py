@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from wane.cli.output import console, print_json
 
+if TYPE_CHECKING:
     from wane.predictions.comparison import Comparison
     from wane.predictions.samples import Samples
 
@@ -54,13 +52,13 @@ def score(
     scores = comparison.score(_read(file, normalise, vocabulary), by=_columns(by))
     groups = scores.groups.head(top or len(scores.groups))
     if as_json:
-        _print_json({"overall": scores.overall, "groups": groups.to_dicts(), "notes": scores.notes})
+        print_json({"overall": scores.overall, "groups": groups.to_dicts(), "notes": scores.notes})
     elif as_csv:
         typer.echo(groups.write_csv(), nl=False)
     else:
         from wane.views.compare.tables import score_table
 
-        _console().print(score_table(scores, top=top))
+        console().print(score_table(scores, top=top))
 
 
 def compare(
@@ -76,8 +74,14 @@ def compare(
     vocabulary: Vocabulary = None,
 ) -> None:
     """Show what the second model lost and gained: accuracy, hidden decline, who took the answers, which samples."""
+    from wane.language.comparison import is_token_file
     from wane.predictions import comparison
 
+    if is_token_file(before) and is_token_file(after):
+        from wane.cli.language import show_comparison
+
+        show_comparison(before, after, _columns(by), html=html, as_json=as_json, alpha=alpha, top=top)
+        return
     first, second = (_read(file, normalise, vocabulary) for file in (before, after))
     result = comparison.compare(first, second, by=_columns(by), common=common, alpha=alpha)
     if html is not None:
@@ -85,11 +89,11 @@ def compare(
 
         write_comparison(result, html, before=_title(before), after=_title(after))
     if as_json:
-        _print_json(_as_json(result, top))
+        print_json(_as_json(result, top))
     else:
         from wane.views.compare.tables import comparison_tables
 
-        _console().print(comparison_tables(result, top=top))
+        console().print(comparison_tables(result, top=top))
     if html is not None:
         typer.echo(f"wrote {html}", err=True)
 
@@ -132,25 +136,3 @@ def _title(path: str) -> str:
     from wane.predictions.examples import PREFIX
 
     return Path(path.removeprefix(PREFIX)).name
-
-
-def _console() -> Console:
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(console.width, 120)  # into a file or a pipe: no window to widen
-    return console
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False, default=str))
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows neither NaN nor infinity."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -296,7 +296,7 @@ def _merge(parts: Sequence[Path], target: Path, about: AboutTokens, *, tuned: bo
     said = asdict(about) | ({"fingerprint": about.against, "against": about.fingerprint} if tuned else {})
     scratch = target.with_name(f".{target.name}.merging.tmp")
     try:
-        rows = pl.scan_parquet(list(parts))
+        rows = pl.scan_parquet(list(parts), glob=False)
         names = [name for name in rows.collect_schema() if name in SIGNALS]
         signals = signal_metadata(num_classes=about.vocabulary, signals=names, by=("domain",), label="token")
         rows.sink_parquet(scratch, metadata={ABOUT: json.dumps(said), **signals}, maintain_order=True)
