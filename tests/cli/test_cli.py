@@ -211,3 +211,29 @@ def test_data_of_an_unknown_name_mentions_folders():
     assert result.returncode == 2
     assert "did you mean 'cifar100'" in result.stderr
     assert "path of a folder" in result.stderr.replace("\n", " ")
+
+
+def test_measured_files_compare_as_logits_do(tmp_path):
+    for name in PAIR:
+        done = run("measure", name, "-o", tmp_path / f"{name[8:]}.parquet")
+        assert done.exit_code == 0, done.output
+        assert "wrote 899 samples" in done.stderr
+    files = [tmp_path / f"{name[8:]}.parquet" for name in PAIR]
+    assert run("compare", *files).stdout == run("compare", *PAIR).stdout
+    assert run("score", files[0]).stdout == run("score", PAIR[0]).stdout
+
+
+def test_groups_and_common_ids(tmp_path):
+    labels = np.arange(60) % 3
+    logits = np.eye(3)[labels] * 4
+    light = np.where(np.arange(60) % 2, "day", "night")
+    np.savez(tmp_path / "a.npz", logits=logits, labels=labels, light=light, ids=np.arange(60))
+    np.savez(tmp_path / "b.npz", logits=-logits[5:], labels=labels[5:], light=light[5:], ids=np.arange(5, 60))
+    assert "5 ids are only in the first" in run("compare", tmp_path / "a.npz", tmp_path / "b.npz").stderr
+    done = run("compare", tmp_path / "a.npz", tmp_path / "b.npz", "--common", "--by", "light, class", "--json")
+    found = json.loads(done.stdout)
+    assert found["by"] == ["light", "class"]
+    assert {row["name"] for row in found["groups"]} == {f"{a} · {b}" for a in ("day", "night") for b in range(3)}
+    assert found["overall"]["n"] == 55
+    assert "55 samples are in both files; 5 only in the first" in found["notes"][0]
+    assert "choose from class, light" in run("score", tmp_path / "a.npz", "--by", "dark").stderr

@@ -40,7 +40,7 @@ def test_a_grown_head(first):
         for name in ("cm", "log_tlr", "ctl", "nkl", "loss"):
             assert row[f"{name}_{when}"] == pytest.approx(was[f"{name}_{when}"], rel=1e-6)
     assert row["to_new"] == row["right_to_wrong"] > 0
-    assert result.takers.filter(pl.col("name") == "digit 7")["taker"].to_list() == ["ten"]
+    assert result.takers.filter(pl.col("name") == "digit 7").select("taker", "new").rows() == [("ten", True)]
     assert "The models know 10 and 12 classes, 10 of them in common" in result.notes[0]
     said = sentences(result)[1]
     assert said.startswith("Among the 10 classes that both know it went from 77.6 % to 70.0 %; ")
@@ -76,9 +76,9 @@ def test_takers_and_flips_are_counted_literally():
     for i in lost:
         pair = (NAMES[BEFORE.labels[i]], NAMES[new[i]])
         counts[pair] = counts.get(pair, 0) + 1
-    assert {(name, taker): n for name, taker, n in result.takers.rows()} == counts
+    assert {(name, taker): n for name, taker, n, _ in result.takers.rows()} == counts
     order = result.groups["name"].to_list()
-    places = [(order.index(name), -n) for name, _, n in result.takers.rows()]
+    places = [(order.index(name), -n) for name, _, n, _ in result.takers.rows()]
     assert places == sorted(places)
     ctl = [signals(p.logits, p.labels).ctl for p in (BEFORE, AFTER)]
     worst = sorted(lost, key=lambda i: float(ctl[1][i] - ctl[0][i]))

@@ -1,5 +1,6 @@
 """Real files, good and bad, in every format."""
 
+import json
 import os
 import pickle
 import re
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from wane.predictions.predictions import PredictionsError, read_predictions
+from wane.predictions.reading import read_samples
 
 LOGITS = np.array([[2.0, -1.0, 0.5], [0.0, 3.0, 1.0], [1.0, 0.25, -2.0], [0.5, 0.0, 4.0]], dtype=np.float32)
 PROBABILITIES = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
@@ -332,3 +334,90 @@ def test_broken_files(tmp_path, suffix, damage):
     with pytest.raises(PredictionsError) as caught:
         read_predictions(path)
     assert one_sentence(str(caught.value)).startswith(str(path))
+
+
+def test_npy_with_labels_beside_it(tmp_path):
+    np.save(tmp_path / "before_logits.npy", LOGITS)
+    with pytest.raises(PredictionsError, match=r"no labels beside it: save them as labels.npy"):
+        read_predictions(tmp_path / "before_logits.npy")
+    np.save(tmp_path / "labels.npy", LABELS)
+    np.save(tmp_path / "class_names.npy", np.array(NAMES))
+    check(read_predictions(tmp_path / "before_logits.npy"), tmp_path / "before_logits.npy", tuple(NAMES))
+    np.save(tmp_path / "before_labels.npy", LABELS[::-1])  # one's own come first
+    assert read_predictions(tmp_path / "before_logits.npy").labels.tolist() == LABELS[::-1].tolist()
+    np.save(tmp_path / "after.npy", PROBABILITIES)  # the rows say that they are probabilities
+    np.save(tmp_path / "ids.npy", np.array(IDS))
+    check(
+        read_predictions(tmp_path / "after.npy"), tmp_path / "after.npy", tuple(NAMES), tuple(IDS), kind="probabilities"
+    )
+
+
+def test_npy_of_records(tmp_path):
+    records = np.zeros(4, dtype=[("logits", "f4", 3), ("label", "i8"), ("id", "U1")])
+    records["logits"], records["label"], records["id"] = LOGITS, LABELS, IDS
+    np.save(tmp_path / "p.npy", records)
+    check(read_predictions(tmp_path / "p.npy"), tmp_path / "p.npy", ids=tuple(IDS))
+
+
+def test_npy_stays_on_the_disk(tmp_path):
+    np.save(tmp_path / "logits.npy", LOGITS)
+    np.save(tmp_path / "labels.npy", LABELS)
+    p = read_predictions(tmp_path / "logits.npy")
+    p.logits[0, 0] = 99  # a copy of one's own: the file does not change
+    assert np.load(tmp_path / "logits.npy")[0, 0] == LOGITS[0, 0]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "ndjson"])
+def test_json_lines(tmp_path, suffix):
+    path = tmp_path / f"p.{suffix}"
+    rows = [
+        {"logits": z.tolist(), "label": int(y), "id": i, "light": "day"}
+        for z, y, i in zip(LOGITS, LABELS, IDS, strict=True)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    p = read_predictions(path)
+    check(p, path, ids=tuple(IDS), dtype=torch.float64)
+    assert p.columns["light"].to_list() == ["day"] * 4
+
+
+def test_csv_with_short_names(tmp_path):
+    p = read_predictions(csv(tmp_path, "p1,p0,label,pages\n0.2,0.8,0,7\n0.6,0.4,1,8\n"))
+    assert p.probabilities.tolist() == [[0.8, 0.2], [0.4, 0.6]]
+    assert p.columns["pages"].to_list() == [7, 8]
+    with pytest.raises(PredictionsError, match=r"columns '0' to '1', .*: call them logit_0 or prob_0 and so on"):
+        read_predictions(csv(tmp_path, "0,1,label\n0.2,0.8,0\n"))
+
+
+def test_a_label_that_is_the_name_of_a_class(tmp_path):
+    p = read_predictions(csv(tmp_path, "logit_2,logit_1,logit_other,label\n1,2,3,2\n1,2,3,1\n1,2,3,other\n"))
+    assert p.labels.tolist() == [0, 1, 2]
+    p = read_predictions(csv(tmp_path, "logit_2,logit_1,logit_other,label\n1,2,3,2\n1,2,3,1\n"))  # parsed as numbers
+    assert p.labels.tolist() == [0, 1]
+    with pytest.raises(PredictionsError, match="label '0' in row 0: each must be one of 3 class names"):
+        read_predictions(csv(tmp_path, "logit_2,logit_1,logit_other,label\n1,2,3,0\n"))
+
+
+def test_other_columns_are_groups(tmp_path):
+    path = npz(
+        tmp_path,
+        logits=LOGITS,
+        y=LABELS,
+        light=["day", "day", "night", "day"],
+        doc=[1, 1, 2, 2],
+        documents=list("aabb"),
+    )
+    p = read_predictions(path)
+    assert {name: column.to_list() for name, column in p.columns.items()} == {
+        "light": ["day", "day", "night", "day"], "doc": [1, 1, 2, 2], "document": ["a", "a", "b", "b"]
+    }  # fmt: skip
+    odd = npz(
+        tmp_path, logits=LOGITS, y=LABELS, weights=np.ones((4, 2)), short=[1], odd=np.array([{}] * 4, dtype=object)
+    )
+    assert not read_predictions(odd).columns
+
+
+def test_rows_of_a_later_chunk_are_counted_from_the_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("wane.predictions.samples.CHUNK", 6)
+    path = npz(tmp_path, logits=bad(LOGITS, 3, 0, np.inf), y=LABELS)
+    with pytest.raises(PredictionsError, match="the logit of class 0 in row 3 is inf"):
+        read_samples(path)

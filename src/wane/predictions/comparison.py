@@ -64,7 +64,7 @@ class Comparison:
     intervals rest on. ``accuracy_p``, ``decline_p`` and ``rise_p`` are adjusted for the number of groups; ``fallen``
     and ``risen`` name the signals that did so beyond chance.
 
-    Where the models do not know the same classes, accuracy and answers are over all classes of each,
+    Where the models do not know the same classes, accuracy, answers, rank and gap are over all classes of each,
     ``accuracy_common_before`` and ``accuracy_common_after`` and every other signal over those that both know, and
     ``to_new`` counts the samples that turned from right to a class which the first model lacks.
     """
@@ -76,7 +76,8 @@ class Comparison:
     by: tuple[str, ...]
     """What tells groups apart: ``("class",)`` unless something else was asked for."""
     takers: pl.DataFrame
-    """Who took the answers that turned from right to wrong: ``name`` of the group, ``taker``, ``n``; most first."""
+    """Who took the answers that turned from right to wrong: ``name`` of the group, ``taker``, ``n``, most first;
+    ``new`` where the first model does not know the taker."""
     flips: pl.DataFrame
     """The samples that turned from right to wrong, worst first, at most `FLIPS`; without ids, ``id`` is the row."""
     heads: tuple[int, int, int]
@@ -178,7 +179,7 @@ def compare(
     >>> result.at_zero.select("name", "median_rank_after", pl.col("gap_after").round(2)).rows()
     [('digit 1', 2.0, 1.63), ('digit 3', 3.0, 2.2)]
     >>> result.takers.filter(pl.col("name") == "digit 1").rows()
-    [('digit 1', 'digit 8', 79), ('digit 1', 'digit 9', 10), ('digit 1', 'digit 6', 1)]
+    [('digit 1', 'digit 8', 79, False), ('digit 1', 'digit 9', 10, False), ('digit 1', 'digit 6', 1, False)]
     """
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is {alpha}: give a rate of false alarms between 0 and 1, such as 0.05")
@@ -250,12 +251,12 @@ def _changes(
         add("accuracy", shared, "accuracy_common")
     extras = {"rank", "gap"} & {*own[0].values} & {*own[1].values}
     for i, when in enumerate(("before", "after")):
-        values = (shared or own)[i].values
+        values = own[i].values  # to be the answer, a label must win against all classes
         for table, groups in zip(tables, groupings, strict=True):
             if "rank" in extras:
                 table[f"median_rank_{when}"] = groups.medians(values["rank"])
     if "gap" in extras:
-        first, second = (each.values["gap"] for each in shared or own)
+        first, second = (each.values["gap"] for each in own)
         gaps = _finite_in_both(first, second)
         for when, gap in zip(("before", "after"), gaps, strict=True):
             for table, groups in zip(tables, groupings, strict=True):

@@ -20,15 +20,16 @@ def takers(
     pair: Pair, lost: NDArray[np.bool_], groups: Groups, names: pl.Series, place: NDArray[np.int64]
 ) -> pl.DataFrame:
     """For each group, in order of `place`: the answers that its right ones turned into, the most frequent first."""
-    schema = {"name": pl.String, "taker": pl.String, "n": pl.Int64}
+    schema = {"name": pl.String, "taker": pl.String, "n": pl.Int64, "new": pl.Boolean}
     if "answer" not in pair.after.values or not lost.any():
         return pl.DataFrame(schema=schema)
     of, answers = groups.of[lost], pair.after.values["answer"][lost]
     counts = pl.DataFrame({"group": of, "answer": answers}).group_by("group", "answer").agg(n=pl.len().cast(pl.Int64))
     counts = counts.with_columns(place=pl.Series(place[counts["group"]])).sort("place", -pl.col("n"), "answer")
+    new = ~np.isin(counts["answer"], pair.common) if pair.common else np.zeros(len(counts), dtype=bool)
+    called = _called(pair.after, counts["answer"])
     return pl.DataFrame(
-        {"name": names.gather(counts["group"]), "taker": _called(pair.after, counts["answer"]), "n": counts["n"]},
-        schema=schema,
+        {"name": names.gather(counts["group"]), "taker": called, "n": counts["n"], "new": new}, schema=schema
     )
 
 

@@ -38,7 +38,7 @@ def _heads(pair: Pair) -> Iterator[str]:
         yield f"{known}; the files hold no logits, so every signal is over all classes of its own model."
     else:
         yield (
-            f"{known}: accuracy and answers are over all classes of each model, "
+            f"{known}: accuracy, answers and ranks are over all classes of each model, "
             "every other signal over the common ones."
         )
 

@@ -4,11 +4,13 @@ import re
 from html.parser import HTMLParser
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 
 from wane.predictions.comparison import compare
 from wane.predictions.predictions import Predictions, read_predictions
+from wane.predictions.samples import Samples
 from wane.views.compare.page import comparison_page, write_comparison
 
 EVIL = "<script>alert(1)</script>"
@@ -109,3 +111,47 @@ def test_written_whole_or_not_at_all(example, tmp_path, monkeypatch):
     write_comparison(example, target, before="a", after="b")
     assert target.read_text().startswith("<!doctype html>")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def grown(classes=12):
+    first, second = (read_predictions(f"example:digits_{when}") for when in ("before", "after"))
+    new = torch.full((len(second), classes - 10), 9.0, dtype=second.logits.dtype)
+    names = (*second.class_names, *map(str, range(10, classes)))
+    return first, Predictions(
+        second.labels, logits=torch.cat([second.logits, new], 1), class_names=names, ids=second.ids
+    )
+
+
+def test_takers_flips_and_common_classes_are_there():
+    result = compare(*grown())
+    text = " ".join(" ".join(Tags(comparison_page(result)).text).split())
+    for words in ("Who took the answers", "does not know", "common 0%", "Samples that turned from right to wrong"):
+        assert words in text
+    for sample in result.flips["id"]:
+        assert f" {sample} " in text
+    assert 'class="new"' in comparison_page(result)
+
+
+def test_many_classes_are_behind_a_line_to_click_on():
+    rng = torch.Generator().manual_seed(0)
+    labels = torch.arange(100).repeat(8)
+    good = 9.0 * torch.nn.functional.one_hot(labels) + torch.randn(800, 100, generator=rng)
+    names = tuple(f"class <{i}>" for i in range(100))
+    result = compare(*(Predictions(labels, logits=z, class_names=names) for z in (good, -good)))
+    page = comparison_page(result)
+    tags = Tags(page)
+    assert not tags.open
+    assert "60 more" in "".join(tags.text)
+    for name in names:
+        assert name in "".join(tags.text)
+
+
+def test_signals_that_were_not_saved_leave_no_gap():
+    values = {"accuracy": np.array([1.0] * 20), "loss": np.full(20, 0.1), "rank": np.ones(20)}
+    worse = {"accuracy": np.array([0.0] * 20), "loss": np.full(20, 2.1), "rank": np.full(20, 2)}
+    first, second = (Samples(np.zeros(20, dtype=np.int64), v, 0, columns={"task": pl.Series(["a", "b"] * 10)})
+                     for v in (values, worse))  # fmt: skip
+    text = "".join(Tags(comparison_page(compare(first, second, by=["task"]))).text)
+    assert "2 of 2 groups lost accuracy" in text
+    assert "Every group, every signal" in text
+    assert not re.search(r"\b(nan|inf|None)\b", text)

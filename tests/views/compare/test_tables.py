@@ -68,3 +68,22 @@ def test_hardly_any_samples(n):
 
 def test_only_a_perfect_rate_reads_as_one():
     assert [percent(x) for x in (0.0, 1e-9, 0.5, 0.99999, 1.0)] == ["0%", "0.1%", "50.0%", "99.9%", "100%"]
+
+
+def test_a_thousand_classes_are_a_few_lines():
+    labels = torch.arange(1000).repeat(8)
+    good = 20.0 * torch.nn.functional.one_hot(labels)
+    result = compare(Predictions(labels, logits=good), Predictions(labels, logits=-good))
+    lines = printed(comparison_tables(result)).splitlines()
+    assert len(lines) < 70
+    assert "and 992 more." in lines
+    assert lines[-1] == "--top shows more rows; --html and --json show everything."
+    assert len(printed(comparison_tables(result, top=100)).splitlines()) > 300
+
+
+def test_who_took_the_answers():
+    shown = printed(comparison_tables(compare(*(read_predictions(f"example:digits_{w}") for w in ("before", "after")))))
+    assert "digit 8 79, digit 9 10, digit 6 1" in shown
+    assert "Samples that turned from right to wrong, worst first (229)" in shown
+    assert "hidden gain" in shown
+    assert "improving" not in shown

@@ -7,11 +7,14 @@ from typing import Any
 from wane.files import write_page
 from wane.predictions.comparison import EVIDENCE, FEWEST, VERDICTS, Comparison
 from wane.softmax.signals import SIGNALS
-from wane.views.compare.sentences import sentences
-from wane.views.compare.tables import SHOWN, percent
+from wane.views.compare.sentences import kind_of_group, sentences
+from wane.views.compare.tables import SHOWN, named_flips, percent
 from wane.views.page_template import page_templates
 
 __all__ = ["comparison_page", "write_comparison"]
+
+#: Rows of a table that are open at first; the rest are behind a line to click on.
+MOST = 40
 
 
 def comparison_page(comparison: Comparison, *, before: str = "before", after: str = "after") -> str:
@@ -22,7 +25,7 @@ def comparison_page(comparison: Comparison, *, before: str = "before", after: st
     >>> result = compare(read_predictions("example:digits_before"), read_predictions("example:digits_after"))
     >>> page = comparison_page(result)
     >>> page.count("<h2"), "http:" in page, "<script" in page
-    (6, False, False)
+    (8, False, False)
     """
     environment = page_templates("wane.views.compare")
     environment.filters |= {
@@ -32,15 +35,33 @@ def comparison_page(comparison: Comparison, *, before: str = "before", after: st
         "ratio": _ratio,
         "slug": lambda text: text.replace(" ", "-"),
     }
+    there = comparison.groups.columns
+    signals = {name: row for name, row in SIGNALS.items() if f"{name}_change" in there}
+    flips = named_flips(comparison)
     return environment.get_template("compare.html").render(
-        c=comparison, sentences=sentences(comparison), before=before, after=after, direction=direction,
-        signals=SIGNALS, shown=SHOWN, verdicts=VERDICTS, evidence=EVIDENCE, fewest=FEWEST,
+        c=comparison, sentences=sentences(comparison), before=before, after=after, direction=direction, most=MOST,
+        signals=signals, shown=[name for name in SHOWN if name in signals], verdicts=VERDICTS, fewest=FEWEST,
+        evidence=[name for name in EVIDENCE if name in signals], taken=_taken(comparison), flips=flips.to_dicts(),
+        group=kind_of_group(comparison.by), groups_word=kind_of_group(comparison.by, 2),
+        further=[name for name in comparison.by if name in flips.columns and name != "document"],
     )  # fmt: skip
 
 
 def write_comparison(comparison: Comparison, path: str | os.PathLike[str], *, before: str, after: str) -> None:
     """Write the page atomically, so that a failure leaves an older file intact."""
     write_page(path, comparison_page(comparison, before=before, after=after).encode())
+
+
+def _taken(comparison: Comparison, most: int = 8) -> list[dict[str, Any]]:
+    """For each group that lost accuracy, in order: how many answers turned wrong, and what they turned into."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in comparison.takers.to_dicts():
+        found.setdefault(row["name"], []).append(row)
+    return [
+        {"name": row["name"], "right_to_wrong": row["right_to_wrong"], "takers": found[row["name"]][:most],
+         "rest": sum(taker["n"] for taker in found[row["name"]][most:])}
+        for row in comparison.having("lost").to_dicts() if row["name"] in found
+    ]  # fmt: skip
 
 
 def direction(row: dict[str, Any], name: str) -> str:

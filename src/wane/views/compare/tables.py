@@ -111,11 +111,19 @@ def _takers(comparison: Comparison, most: int = 3) -> dict[str, Text]:
     return found
 
 
+def named_flips(comparison: Comparison) -> pl.DataFrame:
+    """The samples that turned from right to wrong, with a column ``sample`` that names each."""
+    flips = comparison.flips
+    ids = [name for name in ("id", "document", "position") if name in flips.columns][:2]
+    return flips.with_columns(
+        sample=pl.concat_str([pl.col(name).cast(pl.String) for name in ids], separator=" · ")
+    ).drop([name for name in ("name",) if name in flips.columns])
+
+
 def _flips(comparison: Comparison) -> tuple[str, pl.DataFrame, dict[str, Cell]]:
     """The heading, rows and cells of the samples that turned from right to wrong."""
     flips = comparison.flips
-    ids = [name for name in ("id", "document", "position") if name in flips.columns]
-    rows = flips.with_columns(name=pl.concat_str([pl.col(name).cast(pl.String) for name in ids], separator=" · "))
+    rows = named_flips(comparison).rename({"sample": "name"})
     columns: dict[str, Cell] = {"label": lambda row: Text(printable(row["label"]))}
     if "answer" in flips.columns:
         columns["now taken for"] = lambda row: Text(printable(row["answer"]))
