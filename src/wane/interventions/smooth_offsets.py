@@ -12,12 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from wane.interventions.group_rows import Rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 __all__ = ["MILDEST", "SMOOTH", "TOLERANCE", "Smooth", "evidence", "minimise"]
 
@@ -30,7 +34,10 @@ LONGEST = 4.0
 #: The least ridge: it decides where the rows do not care, as where a signal has given a group up.
 MILDEST = 1e-6
 STRONGEST = 1e3
-#: Products of one Hessian, about a quarter of a second; where there would be more it is taken over every k-th row.
+#: What L-BFGS minimises is so many times the objective.
+SCALE = 1e4
+#: Products of one Hessian, about a quarter of a second; where there would be more, it is taken over
+#: every k-th row, which is enough to choose a ridge, and L-BFGS does the rest.
 PRODUCTS = 4 * 10**9
 
 
@@ -64,6 +71,8 @@ class Point(NamedTuple):
 
 def minimise(rows: Rows, smooth: Smooth, start: Tensor, ridge: float) -> tuple[Tensor, float]:
     """The offsets where `sum(weights * smooth(loss)) + ridge / 2 * sum(offsets ** 2)` has a minimum, and its value."""
+    if _every(rows) > 1:
+        return _minimise_many(rows, smooth, start, ridge)
     offsets: Tensor | None = start
     here = look(rows, smooth, start, ridge)
     for _ in range(STEPS):
@@ -74,6 +83,20 @@ def minimise(rows: Rows, smooth: Smooth, start: Tensor, ridge: float) -> tuple[T
             break
         start, here = offsets, look(rows, smooth, offsets, ridge)
     return start, here.value
+
+
+def _minimise_many(rows: Rows, smooth: Smooth, start: Tensor, ridge: float) -> tuple[Tensor, float]:
+    """The same where whole Hessians would be dear, by L-BFGS."""
+    from scipy.optimize import minimize
+
+    def at(offsets: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        here = look(rows, smooth, torch.from_numpy(offsets.copy()), ridge, hessian=False)
+        # scaled, as it ends where the objective changes by less than a rounding of 1
+        return here.value * SCALE, here.gradient.numpy() * SCALE
+
+    options = {"gtol": TOLERANCE * SCALE, "ftol": 0.0, "maxiter": STEPS, "maxcor": 20}
+    found = minimize(at, start.numpy(), jac=True, method="L-BFGS-B", options=options)
+    return torch.from_numpy(found.x), float(found.fun) / SCALE
 
 
 def _step(rows: Rows, smooth: Smooth, offsets: Tensor, here: Point, ridge: float) -> Tensor | None:
@@ -97,10 +120,14 @@ def value_at(rows: Rows, smooth: Smooth, offsets: Tensor, ridge: float) -> float
     return total
 
 
-def look(rows: Rows, smooth: Smooth, offsets: Tensor, ridge: float) -> Point:
-    """The objective with its derivatives."""
-    n, groups = rows.scores.shape
-    every = max(1, math.ceil(n * groups**2 / PRODUCTS))
+def _every(rows: Rows) -> int:
+    """A Hessian is taken over every so many rows."""
+    return math.ceil(len(rows.label) * rows.num_groups**2 / PRODUCTS)
+
+
+def look(rows: Rows, smooth: Smooth, offsets: Tensor, ridge: float, *, hessian: bool = True) -> Point:
+    """The objective with its derivatives; without the second ones, those are zero."""
+    groups, every = rows.num_groups, _every(rows)
     value, gradient = 0.0, ridge * offsets
     second = torch.zeros(groups, groups, dtype=torch.float64)
     extra = torch.zeros_like(second) if smooth.curvature else None
@@ -116,6 +143,8 @@ def look(rows: Rows, smooth: Smooth, offsets: Tensor, ridge: float) -> Point:
         inside = slope @ p
         mass += inside
         gradient = (gradient + inside).index_add_(0, group, -slope)
+        if not hessian:
+            continue
         if every > 1:
             p, slope, group, weights, loss = (x[::every] for x in (p, slope, group, weights, loss))
         second += (p.T * slope) @ p
@@ -164,7 +193,7 @@ def evidence(rows: Rows, start: Tensor) -> tuple[Tensor, float]:
         offsets = offsets if moved is None else moved
         known = float((curvature / (curvature + ridge)).sum())
         new = min(max(known / (n * max(float(offsets @ offsets), 1e-12)), MILDEST), STRONGEST)
-        settled, ridge = abs(math.log(new / ridge)) < 1e-3, new
+        settled, ridge = abs(math.log(new / ridge)) < 0.01, new
         if settled:
             break
     return minimise(rows, smooth, offsets, ridge)[0], ridge
