@@ -3,8 +3,8 @@
     python -m benchmarks.bench_correction [--rounds 5] [--large]
 
 Targets: at most 50 ms for 2,000 rows of 100 classes by loss, nkl, ctl and accuracy; seconds for 100,000 rows of 1,000
-(--large, which needs 1 GB); at most as much memory again as the logits have. Times are the least of the rounds, beside one
-pass of `wane.signals` over the same logits.
+(--large, which needs 1 GB); at most as much memory again as the logits have. Times are the least of the rounds, beside
+one pass of `wane.signals` over the same logits.
 """
 
 import argparse

@@ -77,7 +77,10 @@ def table(
     format: Annotated[str, typer.Option(help="text, markdown, latex or csv.")] = "text",
     forgetting: Definition = None,
     setting: Annotated[
-        str, typer.Option(help="class, task or both: class- or task-incremental results, as far as there are any.")
+        str,
+        typer.Option(
+            help="class, task, corrected or both: class- or task-incremental results, with corrected logits, or all."
+        ),
     ] = "both",
     baseline: Annotated[
         str | None, typer.Option(metavar="ROW", help="Compare with this row of the table, in place of ER.")

@@ -140,7 +140,7 @@ def _means(problem: Problem, offsets: Tensor, line: Tensor, shifts: Tensor) -> T
         if ranked:
             above = _above(_class_sides(rows, block, offsets, line), shifts)
         sample = Sample((-loss).exp(), (top - every).exp(), loss, above, above + 1, rows.classes, rows.limit)
-        assert signal.of is not None
+        assert signal.of is not None  # a pooled row is refused by the correction
         total += rows.weights[block] @ signal.of(sample).double()
     return total * signal.sign
 

@@ -41,8 +41,9 @@ class TrendSampler:
         scope: which classes compete: all ``"seen"``, those of the tasks so far (without `class_to_task`: those that had
             samples in some evaluation), or only those of ``"past"`` tasks (in the first task: all seen).
         source: the split of the history to measure on: ``"replay"`` (the replayed rows of the training passes, free),
-            ``"holdout"``, or ``"test"``, which leaks the test data into training: an oracle, for comparison. Until
-            something is recorded there the draw is class-uniform; if a second task goes by without, a warning says so.
+            ``"holdout"``, ``"memory_holdout"`` (slots that are never replayed), or ``"test"``, which leaks the test
+            data into training: an oracle, for comparison. Until something is recorded there the draw is class-uniform;
+            if a second task goes by without, a warning says so.
         literal: the paper's printed sign.
 
     >>> import numpy as np
@@ -62,7 +63,7 @@ class TrendSampler:
     gamma: float = 2.0
     slope: Literal["raw", "standardised"] = "raw"
     scope: Literal["seen", "past"] = "seen"
-    source: Literal["replay", "holdout", "test"] = "replay"
+    source: Literal["replay", "holdout", "memory_holdout", "test"] = "replay"
     literal: bool = False
 
     def __post_init__(self) -> None:
@@ -72,7 +73,8 @@ class TrendSampler:
         if not 0 <= self.gamma < math.inf:
             raise ValueError(f"gamma={self.gamma} must be 0 or more, and finite")
         known: dict[str, tuple[str, ...]] = {
-            "slope": ("raw", "standardised"), "scope": ("seen", "past"), "source": ("replay", "holdout", "test"),
+            "slope": ("raw", "standardised"), "scope": ("seen", "past"),
+            "source": ("replay", "holdout", "memory_holdout", "test"),
         }  # fmt: skip
         for name, values in known.items():
             if getattr(self, name) not in values:

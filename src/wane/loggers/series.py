@@ -49,7 +49,11 @@ def summary_values(summary: dict[str, Any]) -> dict[str, float]:
     """
     metrics = {
         f"{section}/{signal}/{name}": float(value)
-        for section, key in (("summary", "metrics"), ("summary/task_incremental", "task_incremental"))
+        for section, key in (
+            ("summary", "metrics"),
+            ("summary/task_incremental", "task_incremental"),
+            ("summary/corrected", "corrected"),
+        )
         for signal, values in (summary.get(key) or {}).items()
         for name, value in values.items()
         if value is not None

@@ -7,6 +7,7 @@ from wane.memory.draw import class_uniform, draw_by_class, draw_uniform
 from wane.memory.herding import herding_ranks
 from wane.memory.keep import balanced_slots, random_integers, reservoir_slots, shares
 from wane.memory.memory import POLICIES, Memory
+from wane.memory.set_aside import rows_set_aside
 
 __all__ = [
     "POLICIES",
@@ -18,5 +19,6 @@ __all__ = [
     "herding_ranks",
     "random_integers",
     "reservoir_slots",
+    "rows_set_aside",
     "shares",
 ]

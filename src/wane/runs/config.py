@@ -26,9 +26,9 @@ from wane.runs.validation import kind_at, sentence
 from wane.softmax.registry import SIGNALS
 
 __all__ = [
-    "PLACES", "Config", "ConfigError", "DataSettings", "LearnerSettings", "MemorySettings", "ModelSettings",
-    "RecordSettings", "RecoverySettings", "build_config", "differences", "flat", "merge", "nested", "parse_setting",
-    "read_toml", "takes_list", "to_toml",
+    "PLACES", "Config", "ConfigError", "CorrectionSettings", "DataSettings", "LearnerSettings", "MemorySettings",
+    "ModelSettings", "RecordSettings", "RecoverySettings", "build_config", "differences", "flat", "merge", "nested",
+    "parse_setting", "read_toml", "takes_list", "to_toml",
 ]  # fmt: skip
 
 
@@ -136,6 +136,11 @@ class MemorySettings(Section):
     """What to replay: slots uniformly, or classes uniformly and then a slot of the class."""
     scope: Literal["seen", "past"] = "seen"
     """Whether rows of the current task are replayed too, or of past tasks only (in the first task, all)."""
+    holdout: float | None = Field(default=None, gt=0, lt=1)
+    """The share of the slots that are never replayed: their rows are set aside when a task begins, never trained on,
+    and measured each epoch as split `memory_holdout`."""
+    holdout_replayed: bool | None = None
+    """The control: all slots are replayed, and as many of them as `holdout` says are measured all the same."""
 
 
 class RecoverySettings(Section):
@@ -153,6 +158,24 @@ class RecoverySettings(Section):
     """Rows of other classes from the memory beside them in each step; a fine-tune for each number, 0 is without."""
 
 
+class CorrectionSettings(Section):
+    """Test once more with corrected logits, see `wane.LogitCorrection`; to split `test_corrected`."""
+
+    by: str = "nkl"
+    """The signal that the offsets maximise; or prior, from how often each class was trained on in the last task."""
+    source: Literal["memory", "memory_holdout", "holdout"] = "memory"
+    """The rows to fit on: the replayed slots, those of memory.holdout, or the images of data.holdout."""
+    groups: Literal["task", "newest", "class"] = "task"
+    """One offset for each task, one for the newest task only, or one for each class."""
+
+    @field_validator("by")
+    @classmethod
+    def _known(cls, by: str) -> str:
+        from wane.softmax.registry import SIGNALS
+
+        return by if by == "prior" else SIGNALS[by].name
+
+
 class RecordSettings(Section):
     """What is written down beyond the history of every epoch."""
 
@@ -167,6 +190,8 @@ class RecordSettings(Section):
     """Signals of every test sample, to samples.parquet: at the ends of tasks, or after these epochs (from 1)."""
     flow: bool = False
     """Mean softmax of every true class at the ends of tasks, to flow.npz."""
+    correction: CorrectionSettings | None = None
+    """Also test with corrected logits, at the ends of tasks, into split `test_corrected`."""
     recovery: RecoverySettings | None = None
     """How fast lost classes come back, at the ends of tasks, to recovery.parquet."""
 
@@ -245,8 +270,22 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _holdout_is_there(self) -> Self:
-        if self.learner.trend and self.learner.trend.source == "holdout" and not self.data.holdout:
-            raise ValueError("learner.trend.source is holdout, but data.holdout is 0: set it to images a class")
+        readers = {"learner.trend": self.learner.trend, "record.correction": self.record.correction}
+        for name, reader in readers.items():
+            if reader and reader.source == "holdout" and not self.data.holdout:
+                raise ValueError(f"{name}.source is holdout, but data.holdout is 0: set it to images a class")
+            if reader and reader.source == "memory_holdout" and not self.memory.holdout:
+                raise ValueError(f"{name}.source is memory_holdout, but memory.holdout is not set: set it to a share")
+        return self
+
+    @model_validator(mode="after")
+    def _holdout_is_a_slot(self) -> Self:
+        memory = self.memory
+        if memory.holdout and not 1 <= round(memory.capacity * memory.holdout) < memory.capacity:
+            raise ValueError(f"memory.holdout = {memory.holdout} of memory.capacity = {memory.capacity} leaves one "
+                             "side without a slot: change one of them")  # fmt: skip
+        if memory.holdout_replayed and not memory.holdout:
+            raise ValueError("memory.holdout_replayed is the control of memory.holdout: set that too")
         return self
 
 

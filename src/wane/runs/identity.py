@@ -51,6 +51,7 @@ class Method:
     trend: TrendSampler | None = None
     draw: str = "uniform"
     scope: str = "seen"
+    holdout: str = ""  # the share of slots that are not replayed, and whether it is the control
     own: bool = False  # whether it ran in a loop of its owner's, and `learner` is but the name that it was given
 
     @property
@@ -75,6 +76,8 @@ class Method:
                 parts.append(words(f"{kind}{space}{settings.signal}", said, False))
         if self.trend is None and (self.draw, self.scope) != ("uniform", "seen"):
             parts.append(self.draw if self.scope == "seen" else f"{self.draw}{space}{self.scope}")
+        if self.holdout:
+            parts.append(f"holdout{space}{self.holdout.replace(' ', space)}")
         return parts
 
 
@@ -83,7 +86,8 @@ def method_of(config: Config) -> Method:
     learner, memory = config.learner, config.memory
     draw, scope = ("uniform", "seen") if learner.trend is not None else (memory.draw, memory.scope)
     options = tuple((name, _frozen(value)) for name, value in sorted(learner.options.items()))
-    return Method(learner.name, options, learner.weights, learner.trend, draw, scope)
+    holdout = f"{memory.holdout:g}{' replayed' if memory.holdout_replayed else ''}" if memory.holdout else ""
+    return Method(learner.name, options, learner.weights, learner.trend, draw, scope, holdout)
 
 
 def method_title(config: Config) -> str:

@@ -26,8 +26,8 @@ def load_runs(root: str | Path = "runs") -> polars.DataFrame:
     """All runs below a folder or URL, one row each: name, state, title, every setting, every metric, seconds.
 
     Columns of settings are named as in the config (`learner.trend.signal`), those of metrics by signal and summary
-    (`accuracy.forgetting`; of the task-incremental setting `task_incremental.accuracy.forgetting`). What a run does not
-    have is null: a setting that is off, metrics while it is not done.
+    (`accuracy.forgetting`; in other settings `task_incremental.accuracy.forgetting`, `corrected.accuracy.forgetting`).
+    What a run does not have is null: a setting that is off, metrics while it is not done.
 
     >>> import tempfile
     >>> load_runs(tempfile.mkdtemp()).columns
@@ -42,7 +42,7 @@ def load_runs(root: str | Path = "runs") -> polars.DataFrame:
             summary = run.summary or {}
             row |= {"title": run.method.title, **cells(run.settings)}
             row |= cells(summary.get("metrics") or {})
-            row |= cells({"task_incremental": summary.get("task_incremental") or {}})
+            row |= cells({name: summary.get(name) or {} for name in ("task_incremental", "corrected")})
             row |= {key: summary[key] for key in ("steps", "seconds") if key in summary}
         rows.append(row)
     if not rows:

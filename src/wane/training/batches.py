@@ -20,7 +20,7 @@ __all__ = ["epoch_rows", "make_batch", "make_scene", "memory_batches", "remember
 def epoch_rows(session: Session, task: Task, draw: Draw) -> Tensor:
     """The rows of an epoch in random order. A negative number -s - 1 stands for slot s of the memory."""
     learner, memory = session.learner, session.memory
-    rows = task.train
+    rows = session.training_rows(task)
     if learner.rows == "seen":
         rows = torch.cat([session.stream[k].train for k in range(task.index + 1)])
     elif learner.rows == "task_and_memory" and memory is not None and task.index >= learner.first_replay:
@@ -152,7 +152,7 @@ def make_scene(session: Session, task: Task) -> Scene:
 def task_batches(session: Session, task: Task) -> Iterator[tuple[Batch, Tensor]]:
     """A pass over the task's own rows, in order and not augmented."""
     data, layout = session.dataset, session.state.channels_last
-    for rows in torch.split(task.train, session.config.learner.batch_size):
+    for rows in torch.split(session.training_rows(task), session.config.learner.batch_size):
         labels = data.train.labels[rows]
         none = torch.zeros_like(labels)
         images = eval_batch(data.train.images, rows, data.mean, data.std, channels_last=layout)

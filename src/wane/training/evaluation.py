@@ -15,16 +15,16 @@ from wane.measures.group_metrics import GroupMetrics
 from wane.runs.layout import FLOW, RECOVERY, SAMPLES
 from wane.runs.writing import add_rows, write_atomically
 from wane.softmax.signals import signals
-from wane.streams import Split, Task, eval_batch
+from wane.streams import Split, Task
 from wane.training.batches import make_scene
+from wane.training.correction import fitted_offsets
 from wane.training.groups import count, new_metrics, score_within
 from wane.training.recovery import record_recovery
-from wane.training.session import Session, answers
+from wane.training.rows import BATCH, logits_of, rows_of
+from wane.training.session import Session
 
 __all__ = ["Evaluated", "evaluate", "record_epoch", "record_split", "write_flow", "write_samples"]
 
-#: The fastest batch of a forward pass on a CPU, where larger ones outgrow the caches; an accelerator wants more.
-BATCH = {"cpu": 128}
 #: Batches whose logits are scored together: the signals are many small operations, dear on 128 rows and free on 2,048.
 TOGETHER = 16
 #: Splits that are recorded in both settings; the task-incremental one has `_task` behind its name.
@@ -57,10 +57,14 @@ def record_epoch(session: Session, task: Task, replayed: GroupMetrics, *, last: 
         state.history.record(replayed, step=step, task=task.index, split="replay")
     if session.dataset.holdout is not None:
         record_split(session, task, "holdout")
+    if config.memory.holdout is not None and session.memory is not None:
+        record_split(session, task, "memory_holdout")
     flow = last and config.record.flow
     evaluated = record_split(session, task, "test", samples=samples, flow=flow)
     if last and session.learner.answers_ahead and task.index + 1 < len(session.stream):
         record_split(session, task, "future")
+    if last and config.record.correction is not None:
+        record_split(session, task, "test_corrected", offsets=fitted_offsets(session, task))
     if evaluated.samples is not None and first:
         path = folder / SAMPLES
         write_samples(path, evaluated.samples, step=step, task=task.index, split=session.split)
@@ -70,30 +74,30 @@ def record_epoch(session: Session, task: Task, replayed: GroupMetrics, *, last: 
         add_rows(folder / RECOVERY, record_recovery(session, task), step=step)
 
 
-def record_split(session: Session, task: Task, split: str, *, samples: bool = False, flow: bool = False) -> Evaluated:
+def record_split(
+    session: Session, task: Task, split: str, *, samples: bool = False, flow: bool = False,
+    offsets: Tensor | None = None,
+) -> Evaluated:  # fmt: skip
     """One evaluation into the history.
 
     Args:
         session: the run.
         task: the task that is being learnt.
-        split: ``"test"``, ``"test_steps"`` and ``"holdout"`` are of all tasks so far, ``"future"`` is of the test rows
-            of the others, ``"untrained"`` of all test rows.
+        split: ``"test"``, ``"test_steps"``, ``"test_corrected"``, ``"holdout"`` and ``"memory_holdout"`` are of all
+            tasks so far, ``"future"`` is of the test rows of the others, ``"untrained"`` of all test rows.
         samples: keep every row's signals.
         flow: keep the mean softmax of every class.
+        offsets: (C,) added to the logits.
     """
-    data = session.dataset.holdout if split == "holdout" else session.dataset.test
-    assert data is not None
     was_training = session.learner.training
     session.learner.eval()
     session.learner.before_evaluation(make_scene(session, task))
     session.learner.train(was_training)
-    tasks = session.stream.tasks_of("holdout" if split == "holdout" else "test")
-    ahead = split in ("future", "untrained")
-    asked = tasks > task.index if split == "future" else tasks <= (len(session.stream) if ahead else task.index)
-    both = split in IN_BOTH_SETTINGS
+    ahead, both = split in ("future", "untrained"), split in IN_BOTH_SETTINGS
+    data, rows, tasks = rows_of(session, task, split)
     evaluated = evaluate(
-        session, data, asked.nonzero()[:, 0], tasks, classes=None if ahead else session.competing_classes(task),
-        within=both, samples=samples, flow=flow,
+        session, data, rows, tasks, classes=None if ahead else session.competing_classes(task), within=both,
+        samples=samples, flow=flow, offsets=offsets,
     )  # fmt: skip
     at: Any = {"step": session.state.position.step, "task": task.index}
     if evaluated.metrics is not None:
@@ -105,7 +109,7 @@ def record_split(session: Session, task: Task, split: str, *, samples: bool = Fa
 
 def evaluate(
     session: Session, data: Split, rows: Tensor, tasks: Tensor, *, classes: range | list[int] | None = None,
-    within: bool = False, samples: bool = False, flow: bool = False,
+    within: bool = False, samples: bool = False, flow: bool = False, offsets: Tensor | None = None,
 ) -> Evaluated:  # fmt: skip
     """Score `rows` of a split in eval mode; the learner is back in its mode afterwards, no generator is touched.
 
@@ -124,7 +128,8 @@ def evaluate(
         torch.autocast(session.device.type, torch.bfloat16, enabled=session.config.precision == "bf16"),
     ):
         for block in torch.split(team.share(rows), TOGETHER * BATCH.get(session.device.type, 1024)):
-            logits, labels = _logits(session, data, block, tasks), data.labels[block]
+            logits, labels = logits_of(session, data, block, tasks), data.labels[block]
+            logits = logits if offsets is None else logits + offsets
             groups = stream.groups(labels, tasks[block])
             if metrics is not None:
                 scored = signals(logits, labels, classes=classes, also=also, validate=False)
@@ -141,19 +146,6 @@ def evaluate(
             team.add_up(*(getattr(sums, name) for name in sums._defaults))
     table = _columns(team.whole(torch.cat(kept), len(rows)).cpu(), of_samples.names) if kept else None
     return Evaluated(metrics, own, table)
-
-
-def _logits(session: Session, data: Split, rows: Tensor, tasks: Tensor) -> Tensor:
-    dataset, layout = session.dataset, session.state.channels_last
-    parts = [
-        answers(
-            session.learner,
-            eval_batch(data.images, part, dataset.mean, dataset.std, channels_last=layout),
-            tasks[part],
-        ).float()
-        for part in torch.split(rows, BATCH.get(session.device.type, 1024))
-    ]
-    return torch.cat(parts)
 
 
 def _columns(table: Tensor, signals: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:

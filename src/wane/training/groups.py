@@ -22,7 +22,11 @@ __all__ = ["count", "new_history", "new_metrics", "open_stream", "score_within"]
 def open_stream(config: Config, dataset: Dataset) -> Stream:
     """The stream of tasks that the config describes."""
     data = config.data
-    for name, wanted in (("flow", config.record.flow), ("recovery", config.record.recovery is not None)):
+    for name, wanted in (
+        ("flow", config.record.flow),
+        ("recovery", config.record.recovery is not None),
+        ("correction", config.record.correction is not None),
+    ):
         if wanted and data.stream == "domains":
             raise ConfigError(f"record.{name} is about lost classes, but data.stream is domains: leave record."
                               f"{name} out, or set data.stream to classes")  # fmt: skip

@@ -27,6 +27,7 @@ from wane.runs.writing import write_atomically
 from wane.streams import DataError, Dataset, Stream, Task
 from wane.training.batches import epoch_rows, make_batch, make_scene, remember, split_rows
 from wane.training.checkpoint import load_checkpoint, save_checkpoint
+from wane.training.correction import check_correction
 from wane.training.draws import draw_shares, make_draw, trend_probabilities
 from wane.training.evaluation import record_epoch, record_split
 from wane.training.events import Events
@@ -58,6 +59,7 @@ def train(
         session = open_session(config, dataset, folder, model=model, team=team, events=events or Events())
         state, learner = session.state, session.learner
         check_tests(session.stream)
+        check_correction(session)
         if team.is_first:
             write_about(folder, describe(session))
         with team.first_goes_first():  # it may put a damaged checkpoint right

@@ -150,6 +150,7 @@ def summarise_run(session: Session) -> dict[str, Any]:
         "seed": config.seed,
         **metrics,
         "task_incremental": summarise(history, split="test_task"),
+        **({"corrected": summarise(history, split="test_corrected")} if config.record.correction else {}),
         "forgetting_definition": "peak",
         "accuracy_matrix": [[None if x != x else x for x in row] for row in matrix.tolist()],
         "class_names": list(session.dataset.class_names),

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from wane.learners import Learner, find_learner
 from wane.learners.describe import title_of
-from wane.memory import Memory
+from wane.memory import Memory, rows_set_aside
 from wane.runs.config import Config, ConfigError
 from wane.streams import Dataset, Stream, Task
 from wane.training.events import Events
 from wane.training.groups import open_stream
-from wane.training.state import State, build_state
+from wane.training.state import State, build_state, clean_slots
 from wane.training.team import Team
 
 __all__ = ["Session", "answers", "open_session"]
@@ -65,6 +67,27 @@ class Session:
     def split(self) -> str:
         """The split that leads: task-incremental for a learner that must be told the task."""
         return "test_task" if self.learner.needs_task else "test"
+
+    @cached_property
+    def set_aside(self) -> tuple[Tensor, ...]:
+        """The training rows in the slots that are never replayed, while each task is learnt; empty without such slots.
+
+        A function of seed and data alone, so that a checkpoint need not hold it.
+        """
+        slots = 0 if self.memory is None else clean_slots(self.config)
+        if slots == 0:
+            return tuple(task.train.new_empty(0) for task in self.stream)
+        tasks = self.stream.tasks_of("train")
+        groups = self.stream.groups(self.dataset.train.labels, tasks)
+        seed = int(np.random.SeedSequence([self.config.seed, slots]).generate_state(1)[0])
+        generator = torch.Generator().manual_seed(seed)
+        found = rows_set_aside(groups.cpu().numpy(), tasks.cpu().numpy(), slots, generator)
+        return tuple(torch.from_numpy(rows).to(self.device) for rows in found)
+
+    def training_rows(self, task: Task) -> Tensor:
+        """The rows of a task that are trained on."""
+        aside = self.set_aside[task.index]
+        return task.train if len(aside) == 0 else task.train[~torch.isin(task.train, aside)]
 
     def competing_classes(self, task: Task) -> range | list[int] | None:
         """The classes in the softmax of the signals; None for the whole head. A range is read in place."""

@@ -23,7 +23,16 @@ from wane.streams import Dataset, Stream
 from wane.training.groups import new_history
 from wane.training.replay_log import ReplayLog
 
-__all__ = ["Position", "State", "build_state", "make_optimiser", "pick_device", "read_position", "use_threads"]
+__all__ = [
+    "Position",
+    "State",
+    "build_state",
+    "clean_slots",
+    "make_optimiser",
+    "pick_device",
+    "read_position",
+    "use_threads",
+]
 
 #: Of the checkpoint's content; raised when a checkpoint of an earlier version of wane can no longer be read.
 VERSION = 2
@@ -120,11 +129,18 @@ def build_state(config: Config, stream: Stream, model: nn.Module | None, device:
     memory = None
     if learner.has_memory():
         policy = learner.policy or config.memory.policy
-        memory = Memory(config.memory.capacity, dataset.row_shape, dataset.num_classes, policy=policy,
+        replayed = config.memory.capacity - clean_slots(config)
+        memory = Memory(replayed, dataset.row_shape, dataset.num_classes, policy=policy,
                         extras=learner.stored_extras(), device=device, dtype=dataset.train.images.dtype)  # fmt: skip
     seeds = np.random.SeedSequence(config.seed).generate_state(len(CHOICES), dtype=np.uint32)
     generators = {name: torch.Generator().manual_seed(int(seed)) for name, seed in zip(CHOICES, seeds, strict=True)}
     return State(learner, memory, new_history(stream), generators, None, Position(), channels_last)
+
+
+def clean_slots(config: Config) -> int:
+    """How many slots are never replayed."""
+    memory = config.memory
+    return 0 if memory.holdout is None or memory.holdout_replayed else round(memory.capacity * memory.holdout)
 
 
 def make_optimiser(config: Config, learner: Learner) -> torch.optim.Optimizer:

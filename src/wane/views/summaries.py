@@ -1,4 +1,4 @@
-"""The summaries of a run's accuracy in percent, in the class-incremental and the task-incremental setting.
+"""The summaries of a run's accuracy in percent: class-incremental, task-incremental, and with corrected logits.
 
 Names, titles and directions are those of `wane.measures.summaries.SUMMARIES`; here they become the columns of tables.
 """
@@ -14,10 +14,16 @@ from wane.measures.transfer import average, forgetting, plasticity, retention
 from wane.runs.folder import RunFolder
 from wane.views.observations import has_history
 
-__all__ = ["SETTINGS", "Column", "accuracy_columns", "accuracy_measures", "recorded_summaries"]
+__all__ = ["NOTES", "SETTINGS", "Column", "accuracy_columns", "accuracy_measures", "recorded_summaries"]
 
 #: The settings, and where summary.json and the history keep each.
-SETTINGS = {"class": ("metrics", "test"), "task": ("task_incremental", "test_task")}
+SETTINGS = {
+    "class": ("metrics", "test"),
+    "task": ("task_incremental", "test_task"),
+    "corrected": ("corrected", "test_corrected"),
+}
+#: What stands behind the title of a number, so that it is not taken for the class-incremental one.
+NOTES = {"class": "", "task": " (task)", "corrected": " (corrected)"}
 
 
 class Column(NamedTuple):
@@ -31,7 +37,7 @@ class Column(NamedTuple):
 
 
 def accuracy_columns() -> dict[str, Column]:
-    """Every column that there can be, by name; `task_` stands before those of the task-incremental setting.
+    """Every column that there can be, by name; those of other settings have `task_` or `corrected_` before it.
 
     >>> columns = accuracy_columns()
     >>> list(columns)[:4], columns["task_accuracy"].title, columns["forgetting"].higher_is_better
@@ -39,7 +45,7 @@ def accuracy_columns() -> dict[str, Column]:
     """
     found = {}
     for setting in SETTINGS:
-        prefix, suffix = ("task_", " (task)") if setting == "task" else ("", "")
+        prefix, suffix = "" if setting == "class" else f"{setting}_", NOTES[setting]
         for name, row in SUMMARIES.items():
             # the average of accuracy is what everyone calls accuracy
             key, title = ("accuracy", "accuracy") if name == "average" else (name, row.title.lower())
@@ -57,7 +63,7 @@ def accuracy_measures(run: RunFolder, definition: str = "peak") -> dict[str, flo
 
     Args:
         run: whose.
-        definition: of forgetting: peak, past_peak or first. In the task-incremental setting, any but peak needs the
+        definition: of forgetting: peak, past_peak or first. But for the class-incremental one, any but peak needs the
             run's history, and is left out where that is not kept.
     """
     if run.summary is None:
@@ -73,7 +79,8 @@ def accuracy_measures(run: RunFolder, definition: str = "peak") -> dict[str, flo
         values = average(matrix), forgetting(matrix, definition), retention(matrix), plasticity(matrix)
         names = ("accuracy", "forgetting", "retention", "plasticity")
         found |= {name: 100 * float(value) for name, value in zip(names, values, strict=True)}
-    if definition != "peak" and found.pop("task_forgetting", None) is not None and has_history(run):
-        matrix = run.history.matrix("accuracy", split=SETTINGS["task"][1])
-        found["task_forgetting"] = 100 * float(forgetting(matrix, definition))
+    for setting in ("task", "corrected") if definition != "peak" else ():
+        if found.pop(f"{setting}_forgetting", None) is not None and has_history(run):
+            matrix = run.history.matrix("accuracy", split=SETTINGS[setting][1])
+            found[f"{setting}_forgetting"] = 100 * float(forgetting(matrix, definition))
     return {name: found[name] for name in accuracy_columns() if name in found}

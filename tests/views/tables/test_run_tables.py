@@ -394,7 +394,7 @@ def test_both_settings_side_by_side(tmp_path):
     other = to_text(run_table("auto", runs, setting="task"))
     assert "plasticity (task) ↑" in other
     assert "65.00" not in other
-    with pytest.raises(ValueError, match="setting is 'tasks': choose class, task or both"):
+    with pytest.raises(ValueError, match="setting is 'tasks': choose class, task, corrected or both"):
         run_table("auto", runs, setting="tasks")
 
 

@@ -114,8 +114,11 @@ def legend(table: RunTable) -> list[str]:
     lines = [f"Percentage points, mean ± std over seeds; forgetting: {table.definition}, the "
              f"{FORGETTING_IS[table.definition]}."]  # fmt: skip
     columns = accuracy_columns()
-    if any(columns[name].setting == "task" for name in frame["measure"].unique()):
+    shown = {columns[name].setting for name in frame["measure"].unique()}
+    if "task" in shown:
         lines.append("(task): the task-incremental setting, where a row is scored among the classes of its own task.")
+    if "corrected" in shown:
+        lines.append("(corrected): with offsets added to the logits, as record.correction of each run says.")
     if frame["er_n"].max():
         lines.append("Differences are paired by seed, with 95 % t-intervals, each for itself. The best is marked only "
                      f"where its interval to {table.baseline} excludes zero.")  # fmt: skip
@@ -156,7 +159,7 @@ def _grids(table: RunTable) -> Iterator[Grid]:
             by_row.setdefault(record["method"], {})[record["measure"]] = record
         columns = [c for c in accuracy_columns().values() if any(c.name in of for of in by_row.values())]
         settings = dict.fromkeys(column.setting for column in columns)
-        leading = [c for c in columns if c.summary in LEADING[: 2 if c.setting == "task" and len(settings) > 1 else 4]]
+        leading = [c for c in columns if c.summary in LEADING[: 2 if c.setting != "class" and len(settings) > 1 else 4]]
         yield _values_grid(printable(setting), by_row, leading)
         # what a grid beside another had no room for is in the CSV
         if more := [c for c in columns if c.summary not in LEADING]:

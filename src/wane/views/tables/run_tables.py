@@ -29,7 +29,7 @@ from wane.views.comparable_runs import (
     protocol_of,
 )
 from wane.views.statistics import mean_std, paired
-from wane.views.summaries import Column, accuracy_columns, accuracy_measures
+from wane.views.summaries import SETTINGS, Column, accuracy_columns, accuracy_measures
 
 __all__ = ["Printed", "PrintedResults", "RunTable", "run_table"]
 
@@ -117,12 +117,12 @@ def run_table(
         runs: at any scale; a run belongs to the row whose method it is of.
         definition: of forgetting: peak, past_peak or first.
         setting: which columns: those of the class-incremental setting (`class`), of the task-incremental one (`task`),
-            or `both`, as far as the runs recorded them.
+            with `corrected` logits, or `both`, which is all that the runs recorded.
         baseline: the row that differences are to, as the table calls it; default: plain ER of the lab.
         printed: published results to put beside.
     """
-    if setting not in ("class", "task", "both"):
-        raise ValueError(f"setting is {setting!r}: choose class, task or both")
+    if setting not in (*SETTINGS, "both"):
+        raise ValueError(f"setting is {setting!r}: choose {', '.join(SETTINGS)} or both")
     if definition not in DEFINITIONS:
         raise ValueError(f"unknown definition of forgetting {definition!r}: choose one of {', '.join(DEFINITIONS)}")
     rows = _rows_of(name, runs)
@@ -148,7 +148,8 @@ def run_table(
         if strangers := sorted({key.method.title for key in values.keys() - rows.keys.values()}):
             notes.append(f"{group.title}: runs of {'; '.join(strangers)} belong to no row of {name}.")
     if not any(record["n"] for record in records):
-        of = "" if setting == "both" else f", with results in the {setting}-incremental setting"
+        kind = "with corrected logits" if setting == "corrected" else f"in the {setting}-incremental setting"
+        of = "" if setting == "both" else f", with results {kind}"
         if name == "auto" and notes:
             raise ValueError(f"no run has a result to show. {notes[0]}")
         raise ValueError(f"none of {len(runs)} runs is done and belongs to a row of {name!r}{of}: its rows are "

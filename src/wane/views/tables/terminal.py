@@ -10,7 +10,7 @@ from rich.table import Table
 from wane.measures.summaries import SUMMARIES
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
-from wane.views.summaries import SETTINGS, accuracy_columns, recorded_summaries
+from wane.views.summaries import NOTES, SETTINGS, accuracy_columns, recorded_summaries
 
 __all__ = ["runs_table", "summary_table"]
 
@@ -21,7 +21,7 @@ LISTED = ("average", "forgetting", "retention", "plasticity")
 def summary_table(summary: dict[str, Any]) -> Table:
     """Every summary of every signal that was recorded: how good at the end, how much was forgotten, kept, and learnt.
 
-    A run that was evaluated in both settings has a row for each.
+    A run that was evaluated in both settings, or with corrected logits, has a row for each.
     """
     recorded = {setting: found for setting in SETTINGS if (found := recorded_summaries(summary, setting))}
     names = [
@@ -37,7 +37,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
         for signal, values in found.items():
             title = SIGNALS[signal].title if signal in SIGNALS else signal
             shown = ("" if values.get(name) is None else f"{values[name]:.3f}" for name in names)
-            table.add_row(title + (" (task)" if setting == "task" else ""), *shown)
+            table.add_row(title + NOTES[setting], *shown)
     return table
 
 
@@ -59,7 +59,7 @@ def runs_table(runs: Sequence[RunFolder]) -> Table:
         summary = run.summary
         setting = next((s for s in SETTINGS if recorded_summaries(summary, s)), "class")
         accuracy = recorded_summaries(summary, setting).get("accuracy", {})
-        note = " (task)" if setting == "task" else ""
+        note = NOTES[setting]
         numbers = ["" if (v := accuracy.get(name)) is None else f"{100 * v:.1f} %{note}" for name in LISTED]
         seconds = f"{summary['seconds']:.0f}" if summary and "seconds" in summary else ""
         state, seed = run.status.words(run.total_epochs), "" if run.seed is None else str(run.seed)

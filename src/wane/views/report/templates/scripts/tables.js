@@ -57,5 +57,6 @@ function drawSummary() {
   const first = (title) => title[0].toUpperCase() + title.slice(1);
   $("#summary .what").textContent = (percents ? "Accuracy in percent" : byName.get(signal).title) +
     (setting === "task" ? ", task-incremental: each row among the classes of its own task" : "") +
+    (setting === "corrected" ? ", with offsets added to the logits, as record.correction of each run says" : "") +
     "; a task's value is the mean over its samples. " + data.columns.map(({ title, description }) => `${first(title)}: ${description}`).join(" ");
 }
