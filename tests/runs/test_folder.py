@@ -100,7 +100,9 @@ def test_views_name_what_they_cannot_read(harmed, tmp_path):
     assert said.output.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["replay.parquet", "samples.parquet", "recovery.parquet", "flow.npz"])
+@pytest.mark.parametrize(
+    "name", ["replay.parquet", "samples.parquet", "recovery.parquet", "ladder.parquet", "flow.npz"]
+)
 @pytest.mark.parametrize("data", [b"", b"PK", b"PAR1"])
 def test_every_file_of_a_run_is_named_when_it_is_damaged(name, data, tmp_path):
     run = write_run(tmp_path / "run")

@@ -255,12 +255,15 @@ def test_rows_of_a_corrected_run_do_not_stay(tmp_path, monkeypatch, uninterrupte
         killed.setattr("wane.training.loop.save_checkpoint", is_full)
         with pytest.raises(OSError, match="No space"):
             run(
-                tiny_config(learner={"epochs": 1}, record={"samples": "tasks", "flow": True, "recovery": {}}),
+                tiny_config(
+                    learner={"epochs": 1}, record={"samples": "tasks", "flow": True, "recovery": {}, "ladder": {}}
+                ),
                 folder,
                 dataset=tiny_dataset(),
             )
     assert (folder / "samples.parquet").exists()
     assert (folder / "recovery.parquet").exists()
+    assert (folder / "ladder.parquet").exists()
     assert go_on(folder) == uninterrupted
 
 

@@ -27,6 +27,7 @@ CASES = {
                 "flow": True,
                 "classes": "seen",
                 "recovery": {"below": 0.99, "steps": 2, "beside": [0, 3]},
+                "ladder": True,
             },
             "seed": 5,
         },
@@ -106,7 +107,7 @@ def test_never_more_than_an_epoch_at_a_sitting(name, tmp_path, uninterrupted):
 def test_what_was_being_compared_is_not_trivial(uninterrupted):
     """The cases record all they ask for, and the options tested have an effect."""
     found = uninterrupted("everything")
-    assert found.keys() == {"history", "summary", "samples", "flow", "replay", "recovery"}
+    assert found.keys() == {"history", "summary", "samples", "flow", "replay", "recovery", "ladder"}
     frame = pl.read_parquet(found["history"])
     measured = {"test", "future", "untrained"}
     assert set(frame["split"]) == {"test_steps", "replay", "holdout", *measured, *(f"{name}_task" for name in measured)}

@@ -115,8 +115,9 @@ def results(folder):
     if (folder / "flow.npz").exists():
         with np.load(folder / "flow.npz") as flow:
             found["flow"] = {name: flow[name].tobytes() for name in flow.files}
-    if (folder / "replay.parquet").exists():
-        found["replay"] = (folder / "replay.parquet").read_bytes()
+    for name in ("replay", "ladder"):
+        if (folder / f"{name}.parquet").exists():
+            found[name] = (folder / f"{name}.parquet").read_bytes()
     return found
 
 

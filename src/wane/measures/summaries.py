@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from wane.measures.history import History
+from wane.measures.ladder import RUNGS, Ladder, Rung
 from wane.measures.matrix import SignalMatrix
 from wane.measures.transfer import (
     average,
@@ -41,15 +42,17 @@ class Summary:
         description: one sentence.
         better: ``"signal"``: a mean of the signal itself, so higher is better where it is for the signal;
             ``"higher"`` or ``"lower"``: that is better, whatever the signal.
-        of: the value from (history, signal, split); None or NaN where it is not defined. A ValueError, which is how the
+        of: the value from (source, signal, split); None or NaN where it is not defined. A ValueError, which is how the
             functions of `wane.measures.transfer` say that something was not recorded, counts as not defined.
+        source: what it is taken from: the ``"history"``, or the ``"ladder"`` where one was recorded.
     """
 
     name: str
     title: str
     description: str
     better: Literal["signal", "higher", "lower"]
-    of: Callable[[History, str, str], float | None] = field(repr=False)
+    of: Callable[[Any, str, str], float | None] = field(repr=False)
+    source: Literal["history", "ladder"] = "history"
 
     def higher_is_better(self, signal: str) -> bool:
         """Whether a higher value of this summary of a signal is better.
@@ -88,6 +91,16 @@ def _forward_transfer(history: History, signal: str, split: str) -> float | None
     return None if untrained is None else forward_transfer(matrix, untrained[: len(matrix)])
 
 
+def _of_ladder(rung: Rung) -> Summary:
+    """Mean over all tasks at the end with one of the remedies; of accuracy only, class-incremental."""
+
+    def of(ladder: Ladder, signal: str, split: str) -> float | None:
+        return ladder.average(rung.name) if (signal, split) == ("accuracy", "test") else None
+
+    title = rung.title[0].upper() + rung.title[1:]
+    return Summary(rung.name, title, f"Mean over all tasks at the end. {rung.description}", "signal", of, "ladder")
+
+
 def _rows(*rows: Summary) -> dict[str, Summary]:
     return {row.name: row for row in rows}
 
@@ -120,11 +133,14 @@ SUMMARIES: Registry[Summary] = Registry(
         Summary("windowed_plasticity", "Windowed plasticity",
                 "Mean over tasks of the largest rise within ten consecutive evaluations.", "higher",
                 _of_steps(windowed_plasticity)),
+        *(_of_ladder(rung) for rung in RUNGS.values() if rung.part != "now"),
     ),
 )  # fmt: skip
 
 
-def summarise(history: History, split: str = "test") -> dict[str, dict[str, float | None]]:
+def summarise(
+    history: History, split: str = "test", *, ladder: Ladder | None = None
+) -> dict[str, dict[str, float | None]]:
     """Every summary of every signal; None where it is not defined, or what it needs was not recorded.
 
     The stability-gap summaries (min_acc, wc_acc and the windowed ones) are of split ``<split>_steps``.
@@ -132,6 +148,7 @@ def summarise(history: History, split: str = "test") -> dict[str, dict[str, floa
     Args:
         history: of a run; of an unfinished one, the summaries are of the tasks learnt so far.
         split: ``"test"``, or ``"test_task"`` for the task-incremental ones.
+        ladder: of the run, where one was recorded.
 
     >>> history = History(class_to_task=[0, 1])
     >>> for task, (first, second) in enumerate([(0.8, 0.0), (0.5, 0.9)]):
@@ -140,18 +157,22 @@ def summarise(history: History, split: str = "test") -> dict[str, dict[str, floa
     >>> {name: value and round(value, 3) for name, value in summarise(history)["accuracy"].items()}
     {'average': 0.7, 'forgetting': 0.3, 'retention': 0.5, 'plasticity': 0.85, 'backward_transfer': -0.3,
      'forward_transfer': None, 'min_acc': None, 'wc_acc': None, 'windowed_forgetting': None,
-     'windowed_plasticity': None}
+     'windowed_plasticity': None, 'bias_memory': None, 'bias_holdout': None, 'bias_oracle': None, 'head_memory': None,
+     'head_all': None}
     """
     further = [name for name in history.signals if name not in SIGNALS and SIGNALS.knows(name)]
+    sources = {"history": history, "ladder": ladder}
     return {
-        signal: {name: _value(summary, history, signal, split) for name, summary in SUMMARIES.items()}
+        signal: {name: _value(summary, sources[summary.source], signal, split) for name, summary in SUMMARIES.items()}
         for signal in (*SIGNALS, *further)
     }
 
 
-def _value(summary: Summary, history: History, signal: str, split: str) -> float | None:
+def _value(summary: Summary, source: Any, signal: str, split: str) -> float | None:
+    if source is None:
+        return None
     try:
-        value = summary.of(history, signal, split)
+        value = summary.of(source, signal, split)
     except ValueError:  # a task that was not evaluated, or a split that was not recorded
         return None
     return None if value is None or not np.isfinite(value) else float(value)

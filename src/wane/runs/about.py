@@ -30,6 +30,7 @@ class About:
         learner_title: the method's name for people.
         source: the paper that the method comes from, "" if unknown.
         leading: the split that leads, where it is neither "test" nor "test_task".
+        ladder_notes: what the ladder cannot have and why, a sentence each; none where it was not asked for.
         schema: of this file; 0 for what was derived from the other files of an older run.
     """
 
@@ -41,6 +42,7 @@ class About:
     learner_title: str = ""
     source: str = ""
     leading: str = ""
+    ladder_notes: tuple[str, ...] = ()
     schema: int = SCHEMA
 
     @property

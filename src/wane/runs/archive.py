@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from wane.files import replace_file
 from wane.runs.config import differences
 from wane.runs.folder import RunFolder
-from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, OWN_LOOP, RECOVERY, REPLAY, SUMMARY
+from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, LADDER, OWN_LOOP, RECOVERY, REPLAY, SUMMARY
 
 if TYPE_CHECKING:
     import polars
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["archive"]
 
 #: Of every run, beside its summary and what it replayed. A few kilobytes.
-ALWAYS = (CONFIG, OWN_LOOP, ABOUT, RECOVERY)
+ALWAYS = (CONFIG, OWN_LOOP, ABOUT, RECOVERY, LADDER)
 #: Of runs to be looked at epoch by epoch.
 DETAILS = (HISTORY, FLOW)
 

@@ -13,6 +13,7 @@ from pydantic import (
     ConfigDict,
     Field,
     NonNegativeInt,
+    PositiveFloat,
     PositiveInt,
     ValidationError,
     field_validator,
@@ -26,9 +27,9 @@ from wane.runs.validation import kind_at, sentence
 from wane.softmax.registry import SIGNALS
 
 __all__ = [
-    "PLACES", "Config", "ConfigError", "CorrectionSettings", "DataSettings", "LearnerSettings", "MemorySettings",
-    "ModelSettings", "RecordSettings", "RecoverySettings", "build_config", "differences", "flat", "merge", "nested",
-    "parse_setting", "read_toml", "takes_list", "to_toml",
+    "PLACES", "Config", "ConfigError", "CorrectionSettings", "DataSettings", "LadderSettings", "LearnerSettings",
+    "MemorySettings", "ModelSettings", "RecordSettings", "RecoverySettings", "build_config", "differences", "flat",
+    "merge", "nested", "parse_setting", "read_toml", "takes_list", "to_toml",
 ]  # fmt: skip
 
 
@@ -176,6 +177,26 @@ class CorrectionSettings(Section):
         return by if by == "prior" else SIGNALS[by].name
 
 
+class LadderSettings(Section):
+    """What a correction of the bias and a new head would bring back, see `wane.training.ladder`."""
+
+    by: str | None = None
+    """Signal that the correction of the bias maximises on rows of the memory, or held out. Default: nkl; accuracy for a
+    method with answers of its own, such as iCaRL's distances, which need not be logits."""
+    groups: Literal["newest", "task", "class"] = "newest"
+    """One number for the classes of the newest task, one for each task, or one for each class. In a stream of domains,
+    whose tasks have the same classes, always one for each class."""
+    strengths: tuple[PositiveFloat, ...] = Field(default=(1000.0, 300.0, 100.0, 30.0, 10.0), min_length=1)
+    """Penalties of a new head to choose from by cross-validation, see `wane.fit_head`."""
+    folds: int = Field(default=2, ge=2)
+    """Of the cross-validation."""
+
+    @field_validator("by")
+    @classmethod
+    def _is_a_signal(cls, by: str | None) -> str | None:
+        return None if by is None else SIGNALS[by].name
+
+
 class RecordSettings(Section):
     """What is written down beyond the history of every epoch."""
 
@@ -194,6 +215,13 @@ class RecordSettings(Section):
     """Also test with corrected logits, at the ends of tasks, into split `test_corrected`."""
     recovery: RecoverySettings | None = None
     """How fast lost classes come back, at the ends of tasks, to recovery.parquet."""
+    ladder: LadderSettings | None = None
+    """Where the accuracy went, at the ends of tasks, to ladder.parquet; true takes every default."""
+
+    @field_validator("ladder", mode="before")
+    @classmethod
+    def _true_is_every_default(cls, ladder: Any) -> Any:
+        return {True: {}, False: None}[ladder] if isinstance(ladder, bool) else ladder
 
     @field_validator("signals", mode="before")
     @classmethod

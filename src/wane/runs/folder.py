@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from wane.runs.about import About, derived_about, parse_about
 from wane.runs.config import Config, ConfigError, build_config, to_toml
 from wane.runs.identity import Method, method_of
-from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, OWN_LOOP, RECOVERY, REPLAY, SAMPLES, SUMMARY
+from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, LADDER, OWN_LOOP, RECOVERY, REPLAY, SAMPLES, SUMMARY
 from wane.runs.own_loop import OwnLoop, parse_own_loop, run_files
 from wane.runs.place import is_url, open_place, place_of
 from wane.runs.settings import merge, naming
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import polars
 
     from wane.measures.history import History
+    from wane.measures.ladder import Ladder
 
 __all__ = ["RunFolder", "find_runs", "history_run", "list_runs", "parse_summary", "read_config", "read_summary"]
 
@@ -203,6 +204,14 @@ class RunFolder:
     def recovery(self) -> polars.DataFrame | None:
         """How lost classes came back in a fine-tune, see `wane.training.recovery`; None where it was not recorded."""
         return self._frame(RECOVERY)
+
+    @cached_property
+    def ladder(self) -> Ladder | None:
+        """What a correction of the bias and a new head would bring back; None where it was not recorded."""
+        from wane.measures.ladder import Ladder
+
+        frame = self._frame(LADDER)
+        return None if frame is None else Ladder(frame)
 
     @cached_property
     def class_names(self) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 __all__ = [
-    "ABOUT", "CHECKPOINT", "CONFIG", "EVENTS", "FAILED", "FLOW", "HISTORY", "LOCK", "LOG", "LOGGED", "OWN_LOOP",
-    "PREVIOUS", "RECOVERY", "REMOTE_LOCK", "REPLAY", "SAMPLES", "SUMMARY", "logged",
+    "ABOUT", "CHECKPOINT", "CONFIG", "EVENTS", "FAILED", "FLOW", "HISTORY", "LADDER", "LOCK", "LOG", "LOGGED",
+    "OWN_LOOP", "PREVIOUS", "RECOVERY", "REMOTE_LOCK", "REPLAY", "SAMPLES", "SUMMARY", "logged",
 ]  # fmt: skip
 
 CONFIG = "config.toml"  #: everything that the result depends on; what makes a folder a run folder
@@ -15,6 +15,7 @@ REPLAY = "replay.parquet"  #: what could be drawn from the memory and what was, 
 SAMPLES = "samples.parquet"  #: signals of every test sample, where they were recorded
 FLOW = "flow.npz"  #: mean softmax of every true class, where it was recorded
 RECOVERY = "recovery.parquet"  #: how lost classes came back, where that was recorded
+LADDER = "ladder.parquet"  #: what bias, head and features hide, where that was recorded
 SUMMARY = "summary.json"  #: what a table needs; with it the run is done
 FAILED = "failed.json"  #: why the last attempt failed
 LOG = "log.txt"  #: what a worker of a sweep printed

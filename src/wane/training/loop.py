@@ -22,8 +22,8 @@ from wane.learners.describe import settings_of, title_of
 from wane.measures.group_metrics import GroupMetrics
 from wane.runs.about import About, write_about
 from wane.runs.config import Config
-from wane.runs.layout import HISTORY, REPLAY
-from wane.runs.writing import write_atomically
+from wane.runs.layout import HISTORY, LADDER, REPLAY
+from wane.runs.writing import add_rows, write_atomically
 from wane.streams import DataError, Dataset, Stream, Task
 from wane.training.batches import epoch_rows, make_batch, make_scene, remember, split_rows
 from wane.training.checkpoint import load_checkpoint, save_checkpoint
@@ -32,6 +32,7 @@ from wane.training.draws import draw_shares, make_draw, trend_probabilities
 from wane.training.evaluation import record_epoch, record_split
 from wane.training.events import Events
 from wane.training.groups import count, new_metrics
+from wane.training.ladder import left_out, record_ladder
 from wane.training.losses import part_means, score_rows, weigh_parts
 from wane.training.session import Session, open_session
 from wane.training.state import Position, make_optimiser, read_position, use_threads
@@ -82,6 +83,8 @@ def train(
                     learner.end_task(make_scene(session, task))
                 record_epoch(session, task, replayed, last=last)
                 check_finite(session, task, epoch)
+                if last and config.record.ladder is not None and team.is_first:
+                    add_rows(folder / LADDER, record_ladder(session, task), step=state.position.step)
                 state.position = Position(task.index + last, 0 if last else epoch + 1, state.position.step)
                 state.seconds += time.perf_counter() - started
                 if team.is_first:
@@ -184,6 +187,7 @@ def describe(session: Session) -> About:
         task_names=tuple(task.name for task in session.stream),
         learner_title=title_of(kind),
         source=kind.source,
+        ladder_notes=tuple(dict.fromkeys(left_out(session).values())) if session.config.record.ladder else (),
     )
 
 

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import wane
 from wane.runs.complete import complete
 from wane.runs.config import Config, ConfigError, differences, to_toml
-from wane.runs.folder import read_config, read_summary
+from wane.runs.folder import RunFolder, read_config, read_summary
 from wane.runs.identity import fingerprint
 from wane.runs.layout import (
     CONFIG,
     EVENTS,
     FAILED,
     FLOW,
+    LADDER,
     LOCK,
     LOG,
     LOGGED,
@@ -142,7 +143,8 @@ def summarise_run(session: Session) -> dict[str, Any]:
     from wane.training.kept import kept_bytes
 
     config, state, history = session.config, session.state, session.state.history
-    metrics = {} if session.learner.needs_task else {"metrics": summarise(history, split="test")}
+    ladder = RunFolder(session.folder).ladder
+    metrics = {} if session.learner.needs_task else {"metrics": summarise(history, split="test", ladder=ladder)}
     matrix = history.matrix("accuracy", split=session.split)
     return {
         "schema": SCHEMA,
@@ -191,7 +193,7 @@ def _claim(folder: Path, config: Config) -> Config:
             changed = "; ".join(differences(begun_with, config))
             raise OccupiedError(f"{folder} holds another run ({changed}): give another --out, or the settings that it "
                                 "was begun with")  # fmt: skip
-        left = (SAMPLES, FLOW, RECOVERY, LOGGED, EVENTS)
+        left = (SAMPLES, FLOW, RECOVERY, LADDER, LOGGED, EVENTS)
         for unfinished in [file for pattern in left for file in folder.glob(pattern)]:
             unfinished.unlink()
     elif (folder / OWN_LOOP).exists():

@@ -100,7 +100,7 @@ def protocol(config: Config) -> dict[str, str]:
     hidden: Any = {
         "recipe": True, "seed": True, "device": True, "data": {"root"}, "memory": {"draw", "scope"},
         "learner": {"name", "options", "weights", "trend"},
-        "record": {"eval_every", "signals", "samples", "flow", "recovery"},
+        "record": {"eval_every", "signals", "samples", "flow", "recovery", "ladder"},
     }  # fmt: skip
     settings = flat(config.model_dump(mode="json", exclude=hidden))
     if config.data.fingerprint is not None:

@@ -79,7 +79,11 @@ def summaries(run: RunFolder) -> Summarised:
     if any(recorded.values()):
         return {setting: found for setting, found in recorded.items() if found}
     splits = {e.split for e in run.history.evaluations}
-    return {name: summarise(run.history, split) for name, (_, split) in SETTINGS.items() if split in splits}
+    return {
+        name: summarise(run.history, split, ladder=run.ladder)
+        for name, (_, split) in SETTINGS.items()
+        if split in splits
+    }
 
 
 def shown_summaries(values: dict[str, Summarised]) -> list[str]:
