@@ -1,9 +1,11 @@
 """The registry of summaries against the functions of `wane.measures.transfer`."""
 
 import numpy as np
+import polars as pl
 import pytest
 
 import wane
+from wane.measures.ladder import COLUMNS, Ladder
 from wane.measures.summaries import SUMMARIES, Summary, summarise
 
 T = 3
@@ -42,12 +44,32 @@ def test_every_summary_is_the_function_of_that_name(split):
         steps, tasks, _, series = history.by_task(signal, split=f"{split}_steps")
         for name in ("min_acc", "wc_acc", "windowed_forgetting", "windowed_plasticity"):
             assert values[name] == getattr(wane, name)(steps, tasks, np.asarray(series), signal=signal), name
-        assert all(type(value) is float for value in values.values())
+        assert all(type(value) is float for name, value in values.items() if SUMMARIES[name].source == "history")
+
+
+def test_rungs_of_a_ladder_are_summaries_of_accuracy():
+    """Means over tasks of means over test rows: class 1 has three times as many as class 0."""
+    rows = [(4, 0, 0, 0, 10, "now", 0.9), (8, 1, 0, 0, 10, "head_all", 0.5), (8, 1, 1, 0, 30, "head_all", 0.9),
+            (8, 1, 2, 1, 10, "head_all", 0.4)]  # fmt: skip
+    ladder = Ladder(pl.DataFrame(rows, schema=COLUMNS[:7], orient="row"))
+    found = summarise(history_of(), ladder=ladder)
+    assert found["accuracy"]["head_all"] == pytest.approx((0.8 + 0.4) / 2)
+    assert found["accuracy"]["bias_memory"] is None
+    assert found["loss"]["head_all"] is None
+    assert (
+        summarise(history_of(splits=("test_task",)), split="test_task", ladder=ladder)["accuracy"]["head_all"] is None
+    )
+
+
+def test_a_table_of_something_else_is_no_ladder():
+    with pytest.raises(ValueError, match="a ladder has no column 'rung': it has step, task"):
+        Ladder(pl.DataFrame({"step": [1], "task": [0], "class": [0], "class_task": [0], "n": [1], "accuracy": [0.5]}))
 
 
 def test_what_was_not_recorded_is_none():
     found = summarise(history_of())["cm"]
     undefined = {"forward_transfer", "min_acc", "wc_acc", "windowed_forgetting", "windowed_plasticity"}
+    undefined |= {name for name, row in SUMMARIES.items() if row.source == "ladder"}
     assert {name for name, value in found.items() if value is None} == undefined
     single = summarise(history_of(tasks=1, until=1))["cm"]
     assert {name for name, value in single.items() if value is not None} == {"average", "plasticity"}

@@ -81,7 +81,7 @@ def left_out(session: Session) -> dict[str, str]:
         why = (f"{title} is told the task of every row, so no task can take another's answers: of the ladder, only the "
                "accuracy now was measured.")  # fmt: skip
         return dict.fromkeys(("bias_memory", "bias_holdout", "bias_oracle", "head_memory", "head_all"), why)
-    found = {}
+    found: dict[str, str] = {}
     if session.memory is None:
         why = f"{title} has no memory to fit a correction or a head on."
         found |= dict.fromkeys(("bias_memory", "head_memory"), why)
