@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from wane.interventions.trend_sampler import TrendSampler
     from wane.measures.at_risk import at_risk, check_at_risk
     from wane.measures.calibration import CalibrationMetrics, brier_score, calibration_error
+    from wane.measures.cl_score import cl_score, mean_cl_score
     from wane.measures.group_metrics import ClassMetrics, GroupMetrics
     from wane.measures.history import History, Trajectory
     from wane.measures.transfer import (
@@ -43,10 +44,10 @@ __version__ = "0.1.0"
 __all__ = [
     "SIGNALS", "CalibrationMetrics", "ClassMetrics", "GroupMetrics", "History", "LogitCorrection", "LossWeights",
     "Predictions", "Samples", "Signal", "SignalWriter", "Signals", "Trajectory", "TrendSampler", "align", "at_risk",
-    "average", "backward_transfer", "brier_score", "calibration_error", "check_at_risk", "compare", "figure",
-    "forgetting", "forward_transfer", "linear_pair_signals", "linear_signals", "load_runs", "measure", "min_acc",
-    "plasticity", "read_predictions", "read_samples", "report", "retention", "save_run", "score", "signals",
-    "signals_within", "table", "wc_acc", "windowed_forgetting", "windowed_plasticity",
+    "average", "backward_transfer", "brier_score", "calibration_error", "check_at_risk", "cl_score", "compare",
+    "figure", "forgetting", "forward_transfer", "linear_pair_signals", "linear_signals", "load_runs", "mean_cl_score",
+    "measure", "min_acc", "plasticity", "read_predictions", "read_samples", "report", "retention", "save_run", "score",
+    "signals", "signals_within", "table", "wc_acc", "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `measures.transfer`.
@@ -54,6 +55,7 @@ _HOME = {
     **dict.fromkeys(("ClassMetrics", "GroupMetrics"), "measures.group_metrics"),
     "LogitCorrection": "interventions.correction",
     **dict.fromkeys(("CalibrationMetrics", "brier_score", "calibration_error"), "measures.calibration"),
+    **dict.fromkeys(("cl_score", "mean_cl_score"), "measures.cl_score"),
     "LossWeights": "interventions.loss_weights",
     "TrendSampler": "interventions.trend_sampler",
     "load_runs": "runs.store",

@@ -28,6 +28,9 @@ def history_of(*, splits=("test",), tasks=T, seed=0, until=T):
     return history
 
 
+CL_SCORE = [name for name, row in SUMMARIES.items() if row.family == "CLScore"]
+
+
 @pytest.mark.parametrize("split", ["test", "test_task"])
 def test_every_summary_is_the_function_of_that_name(split):
     future, untrained = ("future", "untrained") if split == "test" else ("future_task", "untrained_task")
@@ -44,7 +47,16 @@ def test_every_summary_is_the_function_of_that_name(split):
         steps, tasks, _, series = history.by_task(signal, split=f"{split}_steps")
         for name in ("min_acc", "wc_acc", "windowed_forgetting", "windowed_plasticity"):
             assert values[name] == getattr(wane, name)(steps, tasks, np.asarray(series), signal=signal), name
-        assert all(type(value) is float for name, value in values.items() if SUMMARIES[name].source == "history")
+        if signal == "loss":  # CLScore is of shares
+            assert {values[name] for name in CL_SCORE} == {None}
+        else:
+            assert values["cl_accuracy"] == wane.cl_score(matrix)["A"]
+            assert values["cl_forward"] == wane.cl_score(matrix)["FWT"]
+        assert all(
+            type(value) is float
+            for name, value in values.items()
+            if SUMMARIES[name].source == "history" and name not in CL_SCORE
+        )
 
 
 def test_rungs_of_a_ladder_are_summaries_of_accuracy():
@@ -70,9 +82,10 @@ def test_what_was_not_recorded_is_none():
     found = summarise(history_of())["cm"]
     undefined = {"forward_transfer", "min_acc", "wc_acc", "windowed_forgetting", "windowed_plasticity"}
     undefined |= {name for name, row in SUMMARIES.items() if row.source == "ladder"}
-    assert {name for name, value in found.items() if value is None} == undefined
+    costs = {"cl_forward", "cl_model_size", "cl_storage", "cl_computation", "cl_score"}
+    assert {name for name, value in found.items() if value is None} == undefined | costs
     single = summarise(history_of(tasks=1, until=1))["cm"]
-    assert {name for name, value in single.items() if value is not None} == {"average", "plasticity"}
+    assert {name for name, value in single.items() if value is not None} == {"average", "plasticity", "cl_accuracy"}
     assert set(summarise(wane.History([0, 1]))["cm"].values()) == {None}
     assert set(summarise(history_of(), split="test_task")["cm"].values()) == {None}
 

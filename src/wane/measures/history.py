@@ -70,6 +70,8 @@ class History:
         method: what the run's method is called, the same for all its seeds.
         seed: of the run.
         data: what the data set is called.
+        costs: what each task cost, by name: lists of numbers, one for each task, such as ``model_bytes``; see
+            `wane.training.costs`.
 
     >>> from wane import ClassMetrics
     >>> import torch
@@ -90,6 +92,7 @@ class History:
         method: str | None = None,
         seed: int | None = None,
         data: str | None = None,
+        costs: dict[str, list[int]] | None = None,
     ) -> None:
         self.class_to_task = None if class_to_task is None else np.asarray(class_to_task, dtype=np.int64)
         self._given = 0 if self.class_to_task is None else len(self.class_to_task)
@@ -100,7 +103,7 @@ class History:
         if not kind or kind in KEYS[:3] or kind == "n" or kind in SIGNALS:
             raise ValueError(f"kind is {kind!r}, which another column of the table has: choose another word")
         self.kind = kind
-        self.title, self.method, self.seed, self.data = title, method, seed, data
+        self.title, self.method, self.seed, self.data, self.costs = title, method, seed, data, costs
         #: The names of the signals it holds, in the order of `Evaluation.values`.
         self.signals: tuple[str, ...] = tuple(SIGNALS)
         self.evaluations: list[Evaluation] = []

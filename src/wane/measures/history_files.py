@@ -34,7 +34,7 @@ BIN_COLUMNS = ("bin_n", "bin_confidence", "bin_correct")
 _SCHEMA, _SIGNALS, _NAMES, _KIND = "wane.schema", "wane.signals", "wane.names", "wane.kind"
 _CLASS_TO_TASK, _GROUPS, _GIVEN = "wane.class_to_task", "wane.num_groups", "wane.tasks_given"
 #: What a history may say of the run that it is of; each is a name in the metadata, absent where it is not known.
-SAID = ("title", "method", "seed", "data")
+SAID = ("title", "method", "seed", "data", "costs")
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -1,13 +1,16 @@
-"""An array that remembers which signal its numbers are of, so that summaries know whether higher is better."""
+"""The task x task matrix: read from what users have, and one that remembers which signal its numbers are of."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SignalMatrix"]
+__all__ = ["SignalMatrix", "entries", "square"]
+
+Array = NDArray[np.float64]
 
 
 class SignalMatrix(np.ndarray[Any, np.dtype[np.float64]]):
@@ -31,3 +34,36 @@ class SignalMatrix(np.ndarray[Any, np.dtype[np.float64]]):
 
     def __reduce__(self) -> Any:
         return SignalMatrix, (np.asarray(self), self.signal)
+
+
+def square(matrix: Any) -> Array:
+    """A matrix, or a ragged lower triangle, as a square array; NaN where nothing was evaluated.
+
+    >>> square([[80], [70, 82]]).tolist()
+    [[80.0, nan], [70.0, 82.0]]
+    """
+    # A data frame iterates over its columns, an array over its rows: arrays first.
+    source: Any = np.asarray(matrix, dtype=np.float64) if hasattr(matrix, "__array__") else matrix
+    rows = [np.asarray(row, dtype=np.float64) for row in source]
+    size = len(rows)
+    if not rows:
+        raise ValueError("the matrix has no row: give one row for each task learnt")
+    r = np.full((size, size), np.nan)
+    for k, row in enumerate(rows):
+        if row.ndim != 1 or not k < row.size <= size:
+            raise ValueError(
+                f"row {k} of {size} rows has shape {row.shape}: rows are the tasks learnt, columns the tasks "
+                f"evaluated, so give it {k + 1} values (tasks 0 to {k}) or up to {size}"
+            )
+        r[k, : row.size] = row
+    return r
+
+
+def entries(r: Array, rows: Iterable[int], columns: Iterable[int]) -> Array:
+    """``r[rows, columns]``, none of which may be missing."""
+    k, j = np.array([*rows], dtype=int), np.array([*columns], dtype=int)
+    found: Array = r[k, j]
+    if np.isnan(found).any():
+        hole = np.isnan(found).argmax()
+        raise ValueError(f"R[{k[hole]}, {j[hole]}] is NaN: evaluate task {j[hole]} after learning task {k[hole]}")
+    return found

@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from wane.measures.cl_score import cl_score, costs_of, learnt_matrix
 from wane.measures.history import History
 from wane.measures.ladder import RUNGS, Ladder, Rung
-from wane.measures.matrix import SignalMatrix
 from wane.measures.transfer import (
     average,
     backward_transfer,
@@ -44,6 +44,7 @@ class Summary:
             ``"higher"`` or ``"lower"``: that is better, whatever the signal.
         of: the value from (source, signal, split); None or NaN where it is not defined. A ValueError, which is how the
             functions of `wane.measures.transfer` say that something was not recorded, counts as not defined.
+        family: what it is shown with; empty for the four that every table has.
         source: what it is taken from: the ``"history"``, or the ``"ladder"`` where one was recorded.
     """
 
@@ -52,6 +53,7 @@ class Summary:
     description: str
     better: Literal["signal", "higher", "lower"]
     of: Callable[[Any, str, str], float | None] = field(repr=False)
+    family: str = ""
     source: Literal["history", "ladder"] = "history"
 
     def higher_is_better(self, signal: str) -> bool:
@@ -61,14 +63,6 @@ class Summary:
         (False, True)
         """
         return SIGNALS[signal].higher_is_better if self.better == "signal" else self.better == "higher"
-
-
-def learnt_matrix(history: History, signal: str, split: str) -> SignalMatrix:
-    """The task x task matrix of the tasks learnt so far: of an unfinished run, that of its begun tasks."""
-    matrix = history.matrix(signal, split=split)
-    learnt = np.flatnonzero(np.isfinite(matrix.diagonal()))
-    size = int(learnt[-1]) + 1 if len(learnt) else 0
-    return SignalMatrix(matrix[:size, :size], signal)
 
 
 def _of_matrix(summary: Callable[[Any], float]) -> Callable[[History, str, str], float]:
@@ -98,12 +92,22 @@ def _of_ladder(rung: Rung) -> Summary:
         return ladder.average(rung.name) if (signal, split) == ("accuracy", "test") else None
 
     title = rung.title[0].upper() + rung.title[1:]
-    return Summary(rung.name, title, f"Mean over all tasks at the end. {rung.description}", "signal", of, "ladder")
+    return Summary(
+        rung.name, title, f"Mean over all tasks at the end. {rung.description}", "signal", of, LADDER, "ladder"
+    )
+
+
+def _of_cl_score(name: str) -> Callable[[History, str, str], float]:
+    """One criterion of CLScore, of any signal between 0 and 1 that is better where it is higher."""
+    return lambda history, signal, split: cl_score(learnt_matrix(history, signal, split), **costs_of(history))[name]
 
 
 def _rows(*rows: Summary) -> dict[str, Summary]:
     return {row.name: row for row in rows}
 
+
+#: Families of rows: about transfer and the stability gap, and about what the remedies of a ladder bring back.
+TRANSFER, LADDER = "transfer and stability", "what comes back"
 
 SUMMARIES: Registry[Summary] = Registry(
     "summary",
@@ -117,22 +121,34 @@ SUMMARIES: Registry[Summary] = Registry(
                 "signal", _of_matrix(plasticity)),
         Summary("backward_transfer", "Backward transfer",
                 "Mean over the old tasks of the last value minus the one right after learning.", "higher",
-                _of_matrix(backward_transfer)),
+                _of_matrix(backward_transfer), TRANSFER),
         Summary("forward_transfer", "Forward transfer",
                 "Mean over the later tasks of the value just before learning minus that of the untrained model.",
-                "higher", _forward_transfer),
+                "higher", _forward_transfer, TRANSFER),
         Summary("min_acc", "Worst since learnt",
                 "Mean over the old tasks of the worst value since each was learnt, between epochs too.", "signal",
-                _of_steps(min_acc)),
+                _of_steps(min_acc), TRANSFER),
         Summary("wc_acc", "Worst case",
                 "Mean of the worst value of each old task and the last value of the current one.", "signal",
-                _of_steps(wc_acc)),
+                _of_steps(wc_acc), TRANSFER),
         Summary("windowed_forgetting", "Windowed forgetting",
                 "Mean over tasks of the largest fall within ten consecutive evaluations.", "lower",
-                _of_steps(windowed_forgetting)),
+                _of_steps(windowed_forgetting), TRANSFER),
         Summary("windowed_plasticity", "Windowed plasticity",
                 "Mean over tasks of the largest rise within ten consecutive evaluations.", "higher",
-                _of_steps(windowed_plasticity)),
+                _of_steps(windowed_plasticity), TRANSFER),
+        *(Summary(f"cl_{name}", title, description, "higher", _of_cl_score(criterion), "CLScore")
+          for name, criterion, title, description in (
+            ("accuracy", "A", "CL-A", "CLScore's A: mean over all tasks after each task, not only at the end."),
+            ("backward", "BWT", "CL-BWT", "CLScore's BWT: mean change since learning, over all later tasks."),
+            ("remembering", "REM", "CL-REM", "CLScore's REM: 1 minus what was lost by BWT; 1 is nothing."),
+            ("improvement", "BWT+", "CL-BWT+", "CLScore's BWT+: what later tasks added to earlier ones."),
+            ("forward", "FWT", "CL-FWT", "CLScore's FWT: mean over the tasks that were not learnt yet."),
+            ("model_size", "MS", "CL-MS", "CLScore's MS: 1 if the model and what the method keeps of it do not grow."),
+            ("storage", "SSS", "CL-SSS", "CLScore's SSS: 1 minus the stored share of all training data."),
+            ("computation", "CE", "CL-CE", "CLScore's CE: one pass over the data divided by the work that was done."),
+            ("score", "CLscore", "CLscore", "CLScore: the mean of A, REM, BWT+, FWT, MS, SSS and CE."),
+        )),
         *(_of_ladder(rung) for rung in RUNGS.values() if rung.part != "now"),
     ),
 )  # fmt: skip
@@ -157,7 +173,9 @@ def summarise(
     >>> {name: value and round(value, 3) for name, value in summarise(history)["accuracy"].items()}
     {'average': 0.7, 'forgetting': 0.3, 'retention': 0.5, 'plasticity': 0.85, 'backward_transfer': -0.3,
      'forward_transfer': None, 'min_acc': None, 'wc_acc': None, 'windowed_forgetting': None,
-     'windowed_plasticity': None, 'bias_memory': None, 'bias_holdout': None, 'bias_oracle': None, 'head_memory': None,
+     'windowed_plasticity': None, 'cl_accuracy': 0.733, 'cl_backward': -0.3, 'cl_remembering': 0.7,
+     'cl_improvement': 0.0, 'cl_forward': None, 'cl_model_size': None, 'cl_storage': None, 'cl_computation': None,
+     'cl_score': None, 'bias_memory': None, 'bias_holdout': None, 'bias_oracle': None, 'head_memory': None,
      'head_all': None}
     """
     further = [name for name in history.signals if name not in SIGNALS and SIGNALS.knows(name)]

@@ -15,13 +15,14 @@ Whether higher is better depends on the signal: ``signal`` where it is given, el
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import ArrayLike, NDArray
 
+from wane.measures.matrix import entries, square
 from wane.softmax.registry import SIGNALS
 
 __all__ = [
@@ -72,7 +73,7 @@ def average(matrix: Matrix, *, signal: str | None = None) -> TaskMean:
     """
     r, _ = _read_matrix(matrix, signal)
     last = len(r) - 1
-    return TaskMean(_entries(r, [last] * len(r), range(len(r))))
+    return TaskMean(entries(r, [last] * len(r), range(len(r))))
 
 
 def retention(matrix: Matrix, *, signal: str | None = None) -> TaskMean:
@@ -83,7 +84,7 @@ def retention(matrix: Matrix, *, signal: str | None = None) -> TaskMean:
     """
     r, _ = _read_matrix(matrix, signal)
     last = len(r) - 1
-    return TaskMean(_entries(r, [last] * last, range(last)))
+    return TaskMean(entries(r, [last] * last, range(last)))
 
 
 def plasticity(matrix: Matrix, *, signal: str | None = None) -> TaskMean:
@@ -93,7 +94,7 @@ def plasticity(matrix: Matrix, *, signal: str | None = None) -> TaskMean:
     80.25
     """
     r, _ = _read_matrix(matrix, signal)
-    return TaskMean(_entries(r, range(len(r)), range(len(r))))
+    return TaskMean(entries(r, range(len(r)), range(len(r))))
 
 
 # The values of a task since it was learnt, higher is better -> what the last of them is held against.
@@ -125,7 +126,7 @@ def forgetting(matrix: Matrix, definition: str = "peak", *, signal: str | None =
     def lost(j: int) -> float:
         # A peak over fewer evaluations is a lower one: a hole is an error, unless no peak is asked for.
         rows = [j, last] if definition == "first" else range(j, last + 1)
-        since = sign * _entries(r, rows, [j] * len(rows))
+        since = sign * entries(r, rows, [j] * len(rows))
         return float(reference(since) - since[-1])
 
     return TaskMean([lost(j) for j in range(last)])
@@ -158,7 +159,7 @@ def forward_transfer(matrix: Matrix, baseline: ArrayLike, *, signal: str | None 
     untrained = np.broadcast_to(untrained, len(r))[1:]
     if np.isnan(untrained).any():
         raise ValueError(f"baseline[{np.isnan(untrained).argmax() + 1}] is NaN: measure the untrained model there")
-    return TaskMean(sign * (_entries(r, range(len(r) - 1), range(1, len(r))) - untrained))
+    return TaskMean(sign * (entries(r, range(len(r) - 1), range(1, len(r))) - untrained))
 
 
 def min_acc(steps: ArrayLike, tasks: ArrayLike, values: ArrayLike, *, signal: str | None = None) -> TaskMean:
@@ -253,31 +254,7 @@ def _sign(values: Any, signal: str | None) -> int:
 
 def _read_matrix(matrix: Matrix, signal: str | None) -> tuple[Array, int]:
     """The square matrix, and the +1 or -1 that makes higher better."""
-    # A data frame iterates over its columns, an array over its rows: arrays first.
-    source: Any = np.asarray(matrix, dtype=np.float64) if hasattr(matrix, "__array__") else matrix
-    rows = [np.asarray(row, dtype=np.float64) for row in source]
-    size = len(rows)
-    if not rows:
-        raise ValueError("the matrix has no row: give one row for each task learnt")
-    r = np.full((size, size), np.nan)
-    for k, row in enumerate(rows):
-        if row.ndim != 1 or not k < row.size <= size:
-            raise ValueError(
-                f"row {k} of {size} rows has shape {row.shape}: rows are the tasks learnt, columns the tasks "
-                f"evaluated, so give it {k + 1} values (tasks 0 to {k}) or up to {size}"
-            )
-        r[k, : row.size] = row
-    return r, _sign(matrix, signal)
-
-
-def _entries(r: Array, rows: Iterable[int], columns: Iterable[int]) -> Array:
-    """``r[rows, columns]``, none of which may be missing."""
-    k, j = np.array([*rows], dtype=int), np.array([*columns], dtype=int)
-    entries: Array = r[k, j]
-    if np.isnan(entries).any():
-        hole = np.isnan(entries).argmax()
-        raise ValueError(f"R[{k[hole]}, {j[hole]}] is NaN: evaluate task {j[hole]} after learning task {k[hole]}")
-    return entries
+    return square(matrix), _sign(matrix, signal)
 
 
 def _read_series(

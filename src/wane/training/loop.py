@@ -28,6 +28,7 @@ from wane.streams import DataError, Dataset, Stream, Task
 from wane.training.batches import epoch_rows, make_batch, make_scene, remember, split_rows
 from wane.training.checkpoint import load_checkpoint, save_checkpoint
 from wane.training.correction import check_correction
+from wane.training.costs import EpochCosts, add_epoch, add_sizes
 from wane.training.draws import draw_shares, make_draw, trend_probabilities
 from wane.training.evaluation import record_epoch, record_split
 from wane.training.events import Events
@@ -82,6 +83,7 @@ def train(
                     learner.eval()
                     learner.end_task(make_scene(session, task))
                 record_epoch(session, task, replayed, last=last)
+                add_sizes(session, task)
                 check_finite(session, task, epoch)
                 if last and config.record.ladder is not None and team.is_first:
                     add_rows(folder / LADDER, record_ladder(session, task), step=state.position.step)
@@ -105,6 +107,7 @@ def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
     weigh = config.learner.weights
     everything = weigh is not None and weigh.rows == "all"
     weight_log = []
+    costs = EpochCosts(first=epoch == 0)
     losses = torch.empty(len(steps), device=session.device)
     learner.train()
     for i, rows in enumerate(steps):
@@ -112,17 +115,20 @@ def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
         done = i / len(steps)
         progress = (epoch + done) / config.learner.epochs
         batch, images = make_batch(session, task, rows, draw, progress=progress, epoch_progress=done)
-        with torch.autocast(session.device.type, torch.bfloat16, enabled=config.precision == "bf16"):
+        bf16 = config.precision == "bf16"
+        with costs.counting(), torch.autocast(session.device.type, torch.bfloat16, enabled=bf16):
             observed = observe(batch)
         start = 0 if everything else batch.new
         scored = score_rows(session, task, batch, observed, start=start)
         weights = None if weigh is None else weigh_parts(weigh, scored, batch.parts, start=start)
         parts = part_means(observed.losses.float(), weights, batch.parts)
         optimiser.zero_grad()
-        learner.backward(parts, observed.penalty, batch)
+        with costs.counting():
+            learner.backward(parts, observed.penalty, batch)
         learner.after_backward(batch)
         optimiser.step()
         learner.after_step(batch)
+        costs.add(len(batch.labels))
         state.position.step += 1
         with torch.no_grad():
             losses[i] = reduce(add, parts) + observed.penalty
@@ -141,6 +147,7 @@ def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
     if not bool(losses.isfinite().all()):
         at = int((~losses.isfinite()).nonzero()[0, 0])
         raise diverged(f"the loss became {float(losses[at])} at step {at + 1} of {len(steps)}", config, task, epoch)
+    add_epoch(session, task, costs)
     if state.memory is not None:
         state.replay_log.add(
             step=state.position.step,

@@ -85,6 +85,7 @@ class State:
         if self.memory is not None:
             self.memory.load_state_dict(state["memory"])
         self.history.evaluations, self.history.signals = _unpack(state["history"])
+        self.history.costs = state["history"].get("costs")
         for name, g in self.generators.items():
             if name in state["generators"]:  # checkpoints of earlier versions had no choices of methods
                 g.set_state(state["generators"][name])
@@ -184,6 +185,7 @@ def _pack(history: History) -> dict[str, Any]:
         "head": torch.tensor([(x.step, x.task, len(x.classes)) for x in e], dtype=torch.int64).reshape(-1, 3),
         "splits": [x.split for x in e],
         "signals": list(history.signals),
+        "costs": history.costs,
         "classes": _joined([x.classes for x in e], np.int64),
         "n": _joined([x.n for x in e], np.int64),
         "values": _joined([x.values.reshape(-1) for x in e], np.float64),

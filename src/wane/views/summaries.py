@@ -48,9 +48,18 @@ def accuracy_columns() -> dict[str, Column]:
         prefix, suffix = "" if setting == "class" else f"{setting}_", NOTES[setting]
         for name, row in SUMMARIES.items():
             # the average of accuracy is what everyone calls accuracy
-            key, title = ("accuracy", "accuracy") if name == "average" else (name, row.title.lower())
+            key, title = ("accuracy", "accuracy") if name == "average" else (name, _lower(row.title))
             found[prefix + key] = Column(prefix + key, title + suffix, name, setting, row.higher_is_better("accuracy"))
     return found
+
+
+def _lower(title: str) -> str:
+    """In lower case, but for abbreviations.
+
+    >>> _lower("Worst case"), _lower("CL-BWT")
+    ('worst case', 'CL-BWT')
+    """
+    return " ".join(word if word[1:] != word[1:].lower() else word.lower() for word in title.split())
 
 
 def recorded_summaries(summary: dict[str, Any] | None, setting: str) -> dict[str, dict[str, float | None]]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from wane.measures.summaries import SUMMARIES
 from wane.registry import Registry
 from wane.views.compare.tables import printable
 from wane.views.summaries import Column, accuracy_columns
@@ -162,8 +163,10 @@ def _grids(table: RunTable) -> Iterator[Grid]:
         leading = [c for c in columns if c.summary in LEADING[: 2 if c.setting != "class" and len(settings) > 1 else 4]]
         yield _values_grid(printable(setting), by_row, leading)
         # what a grid beside another had no room for is in the CSV
-        if more := [c for c in columns if c.summary not in LEADING]:
-            yield _values_grid(f"{printable(setting)}, transfer and stability", by_row, more)
+        families = dict.fromkeys((SUMMARIES[c.summary].family, c.setting) for c in columns)
+        for family, of in ((family, of) for family, of in families if family):
+            more = [c for c in columns if (SUMMARIES[c.summary].family, c.setting) == (family, of)]
+            yield _values_grid(f"{printable(setting)}, {family}", by_row, more)
         if any(record["er_n"] or record["control_n"] for record in part.to_dicts()):
             yield _differences_grid(printable(setting), by_row, leading, printable(table.baseline))
 
