@@ -13,6 +13,7 @@ RUNS = [
     ("benchmarks.bench_data_path", "--threads", "1"),
     ("benchmarks.bench_loop", "--threads", "1"),
     ("benchmarks.bench_loop", "--threads", "2"),
+    ("benchmarks.bench_methods",),
 ]
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from training.test_domains import config as domain_config
 from training.test_domains import domain_dataset
 from training.tiny_problem import tiny_config, tiny_dataset
 
-from wane.learners import Batch, build_learner
+from wane.learners import Batch
 from wane.learners.fisher import empirical_fisher
 from wane.learners.gem import RIDGE, multipliers
 from wane.models import build_model
@@ -165,19 +165,22 @@ def test_the_penalty_of_ewc_and_its_gradient(name, gamma, tmp_path):
     now = parameters_to_vector(last.model.parameters()).detach().double().requires_grad_(True)
     if gamma is None:
         wanted = 15 * sum((f * (now - a) ** 2).sum() for f, a in zip(fishers, anchors, strict=True))
-    else:  # the learner after the third task has moved on: put back what it had in it
+    else:
         wanted = 15 * ((gamma * fishers[0] + fishers[1]) * (now - anchors[1]) ** 2).sum()
-        last.fisher.copy_(done[1].fisher)
-        last.anchor.copy_(done[1].anchor)
-    penalty = last.penalty()
-    torch.testing.assert_close(penalty.double(), wanted, rtol=1e-4, atol=1e-9)
-    ours = torch.cat([g.reshape(-1) for g in torch.autograd.grad(penalty, list(last.model.parameters()))])
+    for buffer in ("fisher", "anchor", "constant"):  # the learner has moved on: put back what it had in its third task
+        getattr(last, buffer).copy_(getattr(done[1], buffer))
+    images, labels = held_out()
+    batch = Batch(images, labels, labels // 2, labels * 0, labels * 0 - 1, len(labels))
+    observed = last.observe(batch)
+    torch.testing.assert_close(observed.penalty.double(), wanted, rtol=1e-4, atol=1e-9)
+    last.model.zero_grad()
+    last.after_backward(batch)  # of no loss: the gradient is the penalty's own
+    ours = torch.cat([p.grad.reshape(-1) for p in last.model.parameters()])
     (theirs,) = torch.autograd.grad(wanted, now)
     torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-6)
     assert float(wanted.detach()) > 1e-4
-    fresh = build_learner(name, last.model, 6, options)
-    fresh.past = 0
-    assert fresh.penalty() == 0.0
+    last.past = 0
+    assert last.observe(batch).penalty == 0.0
 
 
 @pytest.mark.parametrize("constraints", [1, 2, 5, 9])

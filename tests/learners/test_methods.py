@@ -98,8 +98,8 @@ NETWORK, SLOT = 36 * 16 + 16 + 16 * 12 + 12 + 12 * 6 + 6, 36 + 32
         ("xder", 12 * SLOT + 8, 12 * 7 * 4, 0),
         ("lwf", 0, 0, 4 * NETWORK),
         ("icarl", 12 * SLOT + 8, 0, 4 * (NETWORK + 6 * 12)),
-        ("ewc", 0, 0, 4 * 3 * 2 * NETWORK),
-        ("online_ewc", 0, 0, 4 * 2 * NETWORK),
+        ("ewc", 0, 0, 4 * (2 * NETWORK + 1)),
+        ("online_ewc", 0, 0, 4 * (2 * NETWORK + 1)),
         ("si", 0, 0, 4 * 3 * NETWORK),
         ("hat", 0, 0, 4 * (3 + 1) * (16 + 12)),
         # two more networks, and in each an adapter of the second layer: a scale, a reduction and an expansion

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wane.learners.batch import Batch, Observed
-from wane.learners.gradients import gradient_of, set_gradient, trained
+from wane.learners.gradients import SeparatePasses, set_gradient, trained
 from wane.learners.learner import Learner
 
 __all__ = ["AGEM"]
@@ -30,18 +30,21 @@ class AGEM(Learner):
     means = "draw"
     first_replay = 1
 
+    passes: SeparatePasses | None = None  # of the step at hand
+
     def observe(self, batch: Batch) -> Observed:
         """A forward pass for the new rows and one for the draw."""
-        logits = self.logits_by_part(batch)
-        return Observed(F.cross_entropy(logits, batch.labels, reduction="none"), logits)
+        self.passes = made = SeparatePasses(self.model, batch)
+        return Observed(F.cross_entropy(made.logits, batch.labels, reduction="none"), made.logits)
 
     def backward(self, parts: Sequence[Tensor], penalty: Tensor | float, batch: Batch) -> None:
         """Both gradients, then the projection."""
-        parameters = trained(self.model)
-        new, *replayed = parts
-        gradient = gradient_of(new + penalty, parameters, keep=bool(replayed))
+        passes, self.passes = self.passes, None  # a learner that holds a graph cannot be copied
+        assert passes is not None
+        parameters, (new, *replayed) = trained(self.model), parts
+        gradient = passes.gradient(new, batch.parts[0], parameters)
         if replayed:
-            reference = gradient_of(replayed[0], parameters)
+            reference = passes.gradient(replayed[0], batch.parts[1], parameters)
             inner = torch.dot(gradient, reference)
             if inner < 0:
                 gradient = gradient - (inner / torch.dot(reference, reference)) * reference

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wane.learners.batch import Batch, Observed, Scene
 from wane.learners.fisher import empirical_fisher
-from wane.learners.gradients import trained, vector_of
+from wane.learners.gradients import add_to_gradient, trained, vector_of
 from wane.learners.learner import Learner
 
 __all__ = ["EWC"]
@@ -27,43 +27,57 @@ class Options:
 
 
 class EWC(Learner):
-    """Cross-entropy, plus lambda / 2 times the sum over earlier tasks of F (theta - theta*)^2.
+    """Cross-entropy, plus lambda / 2 times the sum over earlier tasks k of F_k (theta - theta*_k)^2.
 
     F is the empirical Fisher information of the task's own training rows: each row's gradient squared, not augmented,
     in eval mode. Codes differ here: Mammoth has no 1/2, weighs each row by p(label), and passes single images in train
-    mode; Avalanche has no 1/2 and squares the mean gradient of a batch, which is about 1 / batch of this. There is a
-    term for every task, so state and cost grow with the number of tasks; `online_ewc` has one.
+    mode; Avalanche has no 1/2 and squares the mean gradient of a batch, which is about 1 / batch of this.
+
+    The papers and other codes keep F_k and theta*_k of every task. A sum of parabolas is a parabola: with A the sum of
+    all F_k and m the mean of all theta*_k weighted by F_k, the penalty is lambda / 2 (A (theta - m)^2 + constant). So A
+    and m are all that is kept, and neither state nor cost grows with the number of tasks. The penalty's gradient is
+    added in closed form.
     """
 
     title = "EWC"
     source = "Kirkpatrick et al., Overcoming catastrophic forgetting in neural networks, PNAS 2017"
     Options: ClassVar[type[Any]] = Options
 
+    fisher: Tensor
+    anchor: Tensor
+    constant: Tensor
+
     def begin_task(self, scene: Scene) -> None:
-        """Room for what this task will leave."""
-        size = vector_of(trained(self.model)).shape
-        for name in ("fisher", "anchor"):
-            self.register_buffer(f"{name}_{scene.task.index}", torch.zeros(size, device=trained(self.model)[0].device))
+        """Room for what earlier tasks leave, once."""
+        if scene.task.index == 0:
+            size, device = vector_of(trained(self.model)).shape, trained(self.model)[0].device
+            self.register_buffer("fisher", torch.zeros(size, device=device))
+            self.register_buffer("anchor", torch.zeros(size, device=device))
+            self.register_buffer("constant", torch.zeros((), device=device))
         self.past = scene.task.index
 
+    @torch.no_grad()
     def end_task(self, scene: Scene) -> None:
-        """Measure what mattered, and note where the parameters are."""
-        getattr(self, f"fisher_{self.past}").copy_(empirical_fisher(self.model, (b for b, _ in scene.batches())))
-        getattr(self, f"anchor_{self.past}").copy_(vector_of(trained(self.model)))
+        """Add what mattered to this task: the sum of two parabolas is one between their lowest points."""
+        new, now = empirical_fisher(self.model, (b for b, _ in scene.batches())), vector_of(trained(self.model))
+        total = self.fisher + new
+        share = torch.where(total > 0, new / total, 1.0)
+        gap = now - self.anchor
+        self.constant += (self.fisher * share * gap.square()).sum()
+        self.anchor += share * gap
+        self.fisher.copy_(total)
 
     def observe(self, batch: Batch) -> Observed:
         """Cross-entropy of the rows, and the penalty."""
         logits = self.model(batch.images)
-        return Observed(F.cross_entropy(logits, batch.labels, reduction="none"), logits, self.penalty())
-
-    def penalty(self) -> Tensor | float:
-        """Lambda / 2 sum_k F_k (theta - theta*_k)^2; 0 in the first task."""
+        losses = F.cross_entropy(logits, batch.labels, reduction="none")
         if self.past == 0:
-            return 0.0
-        now = torch.cat([p.reshape(-1) for p in trained(self.model)])
-        terms = [
-            (getattr(self, f"fisher_{k}") * (now - getattr(self, f"anchor_{k}")).square()).sum()
-            for k in range(self.past)
-        ]
-        penalty: Tensor = self.options.strength / 2 * torch.stack(terms).sum()
-        return penalty
+            return Observed(losses, logits)
+        away = vector_of(trained(self.model)).sub_(self.anchor)
+        self.pull = self.fisher * away
+        return Observed(losses, logits, self.options.strength / 2 * (torch.dot(self.pull, away) + self.constant))
+
+    def after_backward(self, batch: Batch) -> None:
+        """The penalty's gradient."""
+        if self.past > 0:
+            add_to_gradient(trained(self.model), self.pull.mul_(self.options.strength))

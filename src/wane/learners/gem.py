@@ -14,7 +14,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Observed, Scene
-from wane.learners.gradients import gradient_of, set_gradient, trained
+from wane.learners.gradients import SeparatePasses, set_gradient, trained
 from wane.learners.learner import Learner
 
 __all__ = ["GEM", "multipliers"]
@@ -50,28 +50,28 @@ class GEM(Learner):
     first_replay = 1
     policy = "class_balanced"
 
+    passes: SeparatePasses | None = None  # of the step at hand
+
     def begin_task(self, scene: Scene) -> None:
         """Which task is no constraint."""
         self.task = scene.task.index
 
     def observe(self, batch: Batch) -> Observed:
         """A forward pass for the new rows and one for each task in the memory."""
-        logits = self.logits_by_part(batch)
-        return Observed(F.cross_entropy(logits, batch.labels, reduction="none"), logits)
+        past = [k for k, rows in enumerate(batch.parts) if k > 0 and int(batch.tasks[rows.start]) < self.task]
+        self.past = tuple(past)
+        idle = frozenset(range(1, len(batch.parts))).difference(past)
+        self.passes = made = SeparatePasses(self.model, batch, idle)
+        return Observed(F.cross_entropy(made.logits, batch.labels, reduction="none"), made.logits)
 
     def backward(self, parts: Sequence[Tensor], penalty: Tensor | float, batch: Batch) -> None:
         """The gradient of the new rows and of each earlier task, then the projection."""
+        passes, self.passes = self.passes, None  # a learner that holds a graph cannot be copied
+        assert passes is not None
         parameters = trained(self.model)
-        new = parts[0]
-        tasks = [
-            part
-            for part, rows in zip(parts[1:], batch.parts[1:], strict=True)
-            if int(batch.tasks[rows.start]) < self.task
-        ]
-        gradient = gradient_of(new + penalty, parameters, keep=bool(tasks))
-        if tasks:
-            last = len(tasks) - 1
-            past = torch.stack([gradient_of(part, parameters, keep=k < last) for k, part in enumerate(tasks)])
+        gradient = passes.gradient(parts[0], batch.parts[0], parameters)
+        if self.past:
+            past = torch.stack([passes.gradient(parts[k], batch.parts[k], parameters) for k in self.past])
             inner = past @ gradient
             if bool((inner < 0).any()):
                 p = (past.double() @ past.double().T).cpu().numpy()

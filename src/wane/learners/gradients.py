@@ -7,7 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["gradient_of", "set_gradient", "trained", "vector_of"]
+from wane.learners.batch import Batch
+
+__all__ = [
+    "SeparatePasses", "add_decay", "add_to_gradient", "decay", "gradient_of", "set_gradient", "trained", "vector_of",
+]  # fmt: skip
 
 
 def trained(module: nn.Module) -> list[nn.Parameter]:
@@ -53,3 +57,72 @@ def set_gradient(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
     for p in parameters:
         p.grad = vector[start : start + p.numel()].view_as(p).clone()
         start += p.numel()
+
+
+def add_to_gradient(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
+    """Add `vector` to the gradient that the optimiser sees; where a parameter has none, that counts as zeros.
+
+    >>> w = nn.Parameter(torch.zeros(1, 2))
+    >>> add_to_gradient([w], torch.tensor([6.0, 8.0]))
+    >>> add_to_gradient([w], torch.tensor([1.0, 1.0]))
+    >>> w.grad
+    tensor([[7., 9.]])
+    """
+    for p in parameters:
+        if p.grad is None:
+            p.grad = torch.zeros_like(p)
+    pieces = torch.split(vector, [p.numel() for p in parameters])
+    added = [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]
+    torch._foreach_add_([p.grad for p in parameters if p.grad is not None], added)
+
+
+def decay(parameters: Sequence[nn.Parameter], strength: float) -> Tensor:
+    """`strength` times the sum of all squared parameters: its value. `add_decay` adds its gradient.
+
+    >>> decay([nn.Parameter(torch.tensor([3.0, 4.0]))], 0.1)
+    tensor(2.5000)
+    """
+    norms = torch._foreach_norm([p.detach() for p in parameters])
+    return strength * torch.stack(norms).square().sum()
+
+
+def add_decay(parameters: Sequence[nn.Parameter], strength: float) -> None:
+    """Add the gradient of `decay`; cheaper than through autograd.
+
+    >>> w = nn.Parameter(torch.tensor([3.0, 4.0]))
+    >>> w.grad = torch.ones(2)
+    >>> add_decay([w], 0.1)
+    >>> w.grad
+    tensor([1.6000, 1.8000])
+    """
+    graded = [(p.grad, p.detach()) for p in parameters if p.grad is not None]
+    torch._foreach_add_([gradient for gradient, _ in graded], [p for _, p in graded], alpha=2 * strength)
+
+
+class SeparatePasses:
+    """Forward passes over the parts of a batch, each of which can be differentiated at its own cost alone.
+
+    Losses are made of `logits`, which is cut off from the network. Were it not, the gradient of one part would go back
+    through the passes of all the others too, with zeros.
+
+    Args:
+        model: the network.
+        batch: its parts are passed one after the other (see `Batch.passes`).
+        idle: parts, by number, whose gradient will not be asked for.
+    """
+
+    def __init__(self, model: nn.Module, batch: Batch, idle: frozenset[int] = frozenset()) -> None:
+        self.rows, self.outputs = batch.passes(), list[Tensor]()
+        asked = [part.start for k, part in enumerate(batch.parts) if k not in idle]
+        for rows in self.rows:
+            with torch.set_grad_enabled(any(rows.start <= start < rows.stop for start in asked)):
+                self.outputs.append(model(batch.images[rows]))
+        self.logits = torch.cat([out.detach() for out in self.outputs]).requires_grad_()
+
+    def gradient(self, loss: Tensor, part: slice, parameters: Sequence[nn.Parameter]) -> Tensor:
+        """The gradient, as one vector, of a loss of one part's rows."""
+        (at,) = torch.autograd.grad(loss, self.logits, retain_graph=True)
+        k = next(i for i, rows in enumerate(self.rows) if rows.start <= part.start < rows.stop)
+        rows, shared = self.rows[k], self.rows[k] != part  # a part of one row shares the pass of the part before
+        through = (self.outputs[k] * at[rows]).sum()
+        return gradient_of(through, parameters, keep=shared)

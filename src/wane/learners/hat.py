@@ -57,12 +57,16 @@ class HAT(Learner):
         self.blocks: list[Block] = blocks_of(model)
         self.embeddings = nn.ParameterList()  # one for each block of each task, the first task's first
         self.norms = nn.ModuleList()  # likewise
+        self.free: list[tuple[Tensor, Tensor]] | None = None
         for i, block in enumerate(self.blocks):
             self.register_buffer(f"used_{i}", torch.zeros(block.units))
 
     def begin_task(self, scene: Scene) -> None:
         """An embedding for each block, and batch norm of the task's own."""
-        self.task, self.classes = scene.task.index, list(scene.task.classes)
+        self.task, self.free = scene.task.index, None
+        barred = torch.ones(self.num_classes, dtype=torch.bool)
+        barred[list(scene.task.classes)] = False
+        self.barred = barred.to(self.blocks[0].weighted.weight.device)
         for earlier in (*self.embeddings, *self.norms):
             earlier.requires_grad_(False)
         for block in self.blocks:
@@ -84,9 +88,7 @@ class HAT(Learner):
         """The gated pass of the current task; gates are soft at first, and hard at the end of the epoch."""
         self.s = 1 / self.options.s_max + (self.options.s_max - 1 / self.options.s_max) * batch.epoch_progress
         logits, gates = self._pass(batch.images, self.task, self.s)
-        barred = torch.ones(self.num_classes, dtype=torch.bool, device=logits.device)
-        barred[self.classes] = False
-        losses = F.cross_entropy(logits.masked_fill(barred, -torch.inf), batch.labels, reduction="none")
+        losses = F.cross_entropy(logits.masked_fill(self.barred, -torch.inf), batch.labels, reduction="none")
         free = [1 - used for used in self._used()]
         taken = torch.stack([(gate * f).sum() for gate, f in zip(gates, free, strict=True)]).sum()
         room = torch.stack([f.sum() for f in free]).sum()
@@ -94,15 +96,11 @@ class HAT(Learner):
 
     def after_backward(self, batch: Batch) -> None:
         """Mask what earlier tasks use; undo the gates' flatness in the embeddings' gradient; clip. In that order."""
-        before: Tensor | None = None  # the gates of the layer below; None for the image
-        for block, used in zip(self.blocks, self._used(), strict=True):
-            keep = used if before is None else torch.minimum(used[:, None], _inputs(before, block.weighted)[None])
-            if block.weighted.weight.grad is not None:
-                shape = (len(used), -1, *[1] * (block.weighted.weight.ndim - 2))
-                block.weighted.weight.grad *= 1 - keep.reshape(shape)
-            if block.weighted.bias is not None and block.weighted.bias.grad is not None:
-                block.weighted.bias.grad *= 1 - used
-            before = used
+        if self.free is None:  # of this task; not in begin_task, which comes before the state of a run that resumes
+            self.free = self._free()
+        for parameter, free in self.free:
+            if self.task > 0 and parameter.grad is not None:
+                parameter.grad *= free
         for e in self._embeddings(self.task):
             if e.grad is not None:
                 steep = (self.s * e.detach()).clamp(-MOST_COSH, MOST_COSH).cosh() + 1
@@ -137,6 +135,19 @@ class HAT(Learner):
             x = block.after(norm(block.between(block.weighted(block.before(x)))))
             x = x * over_units(gate, x)
         return head_of(self.model)(x), gates
+
+    def _free(self) -> list[tuple[Tensor, Tensor]]:
+        """Each parameter of the blocks, and how far no earlier task uses it: 1 - min(a_out, a_in)."""
+        found: list[tuple[Tensor, Tensor]] = []
+        before: Tensor | None = None  # the gates of the layer below; None for the image
+        for block, used in zip(self.blocks, self._used(), strict=True):
+            keep = used if before is None else torch.minimum(used[:, None], _inputs(before, block.weighted)[None])
+            shape = (len(used), -1, *[1] * (block.weighted.weight.ndim - 2))
+            found.append((block.weighted.weight, 1 - keep.reshape(shape)))
+            if block.weighted.bias is not None:
+                found.append((block.weighted.bias, 1 - used))
+            before = used
+        return found
 
     def _embeddings(self, task: int) -> list[nn.Parameter]:
         return list(self.embeddings)[task * len(self.blocks) : (task + 1) * len(self.blocks)]

@@ -11,7 +11,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Observed, Scene
-from wane.learners.gradients import trained
+from wane.learners.gradients import add_decay, decay, trained
 from wane.learners.lwf import Teacher
 from wane.learners.lwf_mc import taught_targets
 from wane.models.blocks import features_of, head_of
@@ -65,8 +65,11 @@ class ICaRL(Teacher):
         logits = self.model(batch.images)
         targets = taught_targets(self, batch, logits)
         losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1)
-        decay = self.options.weight_decay * torch.stack([p.square().sum() for p in trained(self.model)]).sum()
-        return Observed(losses, logits, decay)
+        return Observed(losses, logits, decay(trained(self.model), self.options.weight_decay))
+
+    def after_backward(self, batch: Batch) -> None:
+        """The gradient of the decay, which has no graph."""
+        add_decay(trained(self.model), self.options.weight_decay)
 
     def before_evaluation(self, scene: Scene) -> None:
         """The means move with the features."""

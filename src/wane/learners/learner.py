@@ -118,8 +118,9 @@ class Learner(nn.Module):
     def backward(self, parts: list[Tensor], penalty: Tensor | float, batch: Batch) -> None:
         """Leave a gradient in every parameter: by default that of the sum of all parts and the penalty.
 
-        `parts` holds the (weighted) mean loss of each of `batch.parts`. GEM and A-GEM take the gradient of each part by
-        `torch.autograd.grad`, and combine them. A method that overrides this trains on one device only.
+        `parts` holds the (weighted) mean loss of each of `batch.parts`. GEM and A-GEM take the gradient of each part
+        (`wane.learners.gradients.SeparatePasses`), and combine them. A method that overrides this trains on one device
+        only.
         """
         torch.autograd.backward(reduce(add, parts) + penalty)
 

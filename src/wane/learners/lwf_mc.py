@@ -11,7 +11,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Observed
-from wane.learners.gradients import trained
+from wane.learners.gradients import add_decay, decay, trained
 from wane.learners.lwf import Teacher
 
 __all__ = ["LwFMC", "taught_targets"]
@@ -42,8 +42,11 @@ class LwFMC(Teacher):
         seen = list(self.seen)
         targets = taught_targets(self, batch, logits)
         losses = F.binary_cross_entropy_with_logits(logits[:, seen], targets[:, seen], reduction="none").mean(1)
-        decay = self.options.weight_decay * torch.stack([p.square().sum() for p in trained(self.model)]).sum()
-        return Observed(losses, logits, decay)
+        return Observed(losses, logits, decay(trained(self.model), self.options.weight_decay))
+
+    def after_backward(self, batch: Batch) -> None:
+        """The gradient of the decay, which has no graph."""
+        add_decay(trained(self.model), self.options.weight_decay)
 
 
 def taught_targets(learner: Teacher, batch: Batch, logits: Tensor) -> Tensor:

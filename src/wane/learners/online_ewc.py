@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import torch
 from pydantic import NonNegativeFloat
-from torch import Tensor
 
 from wane.learners.batch import Scene
 from wane.learners.ewc import EWC
@@ -30,34 +29,17 @@ class Options:
 class OnlineEWC(EWC):
     """Cross-entropy, plus lambda / 2 F (theta - theta*)^2, where F becomes gamma F + F_new and theta* moves on.
 
-    State and cost do not grow with the number of tasks. F is as in `ewc`, and so are the differences to other codes.
+    Unlike in `ewc`, where earlier tasks still pull towards where they ended, all importance holds the parameters where
+    the last task left them. F is as there, and so are the differences to other codes.
     """
 
     title = "online EWC"
     source = "Schwarz et al., Progress & Compress, ICML 2018"
     Options: ClassVar[type[Any]] = Options
 
-    fisher: Tensor
-    anchor: Tensor
-
-    def begin_task(self, scene: Scene) -> None:
-        """Room for the importance, once."""
-        if scene.task.index == 0:
-            size, device = vector_of(trained(self.model)).shape, trained(self.model)[0].device
-            self.register_buffer("fisher", torch.zeros(size, device=device))
-            self.register_buffer("anchor", torch.zeros(size, device=device))
-        self.past = scene.task.index
-
+    @torch.no_grad()
     def end_task(self, scene: Scene) -> None:
         """Add what mattered to this task, and note where the parameters are."""
         new = empirical_fisher(self.model, (b for b, _ in scene.batches()))
         self.fisher.mul_(self.options.gamma).add_(new)
         self.anchor.copy_(vector_of(trained(self.model)))
-
-    def penalty(self) -> Tensor | float:
-        """Lambda / 2 F (theta - theta*)^2; 0 in the first task."""
-        if self.past == 0:
-            return 0.0
-        now = torch.cat([p.reshape(-1) for p in trained(self.model)])
-        penalty: Tensor = self.options.strength / 2 * (self.fisher * (now - self.anchor).square()).sum()
-        return penalty

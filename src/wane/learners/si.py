@@ -10,7 +10,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Scene
-from wane.learners.gradients import trained, vector_of
+from wane.learners.gradients import add_to_gradient, trained, vector_of
 from wane.learners.learner import Learner
 
 __all__ = ["SI"]
@@ -58,18 +58,13 @@ class SI(Learner):
         parameters = trained(self.model)
         self.before = vector_of(parameters)
         self.gradient = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters])
-        pull = 2 * self.options.c * self.importance * (self.before - self.anchor)
-        start = 0
-        for p in parameters:
-            own = pull[start : start + p.numel()].view_as(p)
-            p.grad = own.clone() if p.grad is None else p.grad + own
-            start += p.numel()
+        add_to_gradient(parameters, (self.before - self.anchor).mul_(self.importance).mul_(2 * self.options.c))
         if self.options.clip > 0:
             torch.nn.utils.clip_grad_value_(parameters, self.options.clip)
 
     def after_step(self, batch: Batch) -> None:
         """What this step took off the loss, to first order."""
-        self.path += self.gradient * (self.before - vector_of(trained(self.model)))
+        self.path.addcmul_(self.gradient, self.before.sub_(vector_of(trained(self.model))))
 
     def end_task(self, scene: Scene) -> None:
         """From the path to the importance; the next task starts here."""
