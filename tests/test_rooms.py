@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "wane"
 
 #: From top to bottom. What is not in a room (registry, files, errors) stands above all of them.
 ROOMS = (
-    "softmax", "measures", "predictions", "interventions", "streams", "models", "memory", "learners", "runs",
+    "softmax", "measures", "interventions", "predictions", "streams", "models", "memory", "learners", "runs",
     "training", "sweeps", "loggers", "language", "plugins", "views", "paper", "cli",
 )  # fmt: skip
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from wane.predictions import examples, lm_eval, vllm
 from wane.predictions.files import PredictionsError
-from wane.predictions.predictions import load
+from wane.predictions.predictions import Predictions, load
 from wane.predictions.samples import Samples, measure
 from wane.predictions.signal_files import is_signal_file, read_signals
 
-__all__ = ["read_samples"]
+__all__ = ["read_outputs", "read_samples"]
 
 
 def read_samples(path: str | os.PathLike[str], *, normalise: str = "none", vocabulary: int | None = None) -> Samples:
@@ -54,6 +54,22 @@ def read_samples(path: str | os.PathLike[str], *, normalise: str = "none", vocab
             f"{place} cannot be read as {place.suffix} ({type(error).__name__}: {reason}): save it again"
         ) from error
     return measure(load(place))
+
+
+def read_outputs(path: str | os.PathLike[str]) -> Predictions | None:
+    """The logits or probabilities of a file that holds them, not yet scored; None for one that holds something else.
+
+    >>> read_outputs("example:digits_after").num_classes
+    10
+    """
+    place = examples.find(path)
+    if not place.is_file() or is_signal_file(place):
+        return None
+    if place.suffix.lower() in (".jsonl", ".ndjson", ".json"):
+        first = _first_record(place)
+        if lm_eval.is_lm_eval(first) or vllm.is_vllm(first):
+            return None
+    return load(place)
 
 
 def _first_record(path: Path) -> Any:
