@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from wane.cli import lab, language, paper, predictions, views
+from wane.cli import correction, lab, language, paper, predictions, views
 from wane.cli.sweep import sweep
 from wane.errors import RunError
 
@@ -66,7 +66,7 @@ def options(
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    predictions.score, predictions.compare, predictions.measure, language.tokens,
+    predictions.score, predictions.compare, predictions.measure, correction.correct, language.tokens,
     lab.run, sweep, lab.runs, lab.archive, lab.log, lab.recipes,
     lab.methods, lab.data,
     views.report, views.figure, views.table, views.at_risk, paper.diagnostics, paper.reproduce,

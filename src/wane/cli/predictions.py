@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wane.cli import correction
 from wane.cli.output import console, print_json
 
 if TYPE_CHECKING:
@@ -51,14 +52,18 @@ def score(
         raise ValueError("--json and --csv were both given: choose one")
     scores = comparison.score(_read(file, normalise, vocabulary), by=_columns(by))
     groups = scores.groups.head(top or len(scores.groups))
+    recoverable = None if as_csv else correction.recoverable_of(file, _columns(by))
     if as_json:
-        print_json({"overall": scores.overall, "groups": groups.to_dicts(), "notes": scores.notes})
+        print_json({"overall": scores.overall, "groups": groups.to_dicts(), "notes": scores.notes,
+                    "recoverable": correction.as_json(recoverable)})  # fmt: skip
     elif as_csv:
         typer.echo(groups.write_csv(), nl=False)
     else:
         from wane.views.compare.tables import score_table
 
         console().print(score_table(scores, top=top))
+        if recoverable is not None:
+            console().print(recoverable.sentence, soft_wrap=True)
 
 
 def compare(
@@ -88,12 +93,15 @@ def compare(
         from wane.views.compare.page import write_comparison
 
         write_comparison(result, html, before=_title(before), after=_title(after))
+    recoverable = correction.recoverable_of(after, _columns(by))
     if as_json:
-        print_json(_as_json(result, top))
+        print_json(_as_json(result, top) | {"recoverable": correction.as_json(recoverable)})
     else:
         from wane.views.compare.tables import comparison_tables
 
         console().print(comparison_tables(result, top=top))
+        if recoverable is not None:
+            console().print(recoverable.sentence.replace("Bias:", "Bias of the second:"), soft_wrap=True)
     if html is not None:
         typer.echo(f"wrote {html}", err=True)
 

@@ -55,15 +55,10 @@ class Recoverable:
     @property
     def sentence(self) -> str:
         """The same in words."""
-        level = f"{100 * (1 - self.alpha):g} % interval {self.low:+.1f} to {self.high:+.1f}"
-        what = (
-            f"A correction of the logits ({self.offsets} numbers, cross-fitted by {self.by} on {self.rows:,} samples)"
-        )
+        level = f"{100 * (1 - self.alpha):g} %: {self.low:+.1f} to {self.high:+.1f}"
         if self.low > 0:
-            return f"{what} would bring back {self.points:.1f} points ({level})."
-        if self.high < 0:
-            return f"{what} would cost {-self.points:.1f} points ({level}): there is no bias to correct."
-        return f"{what} would change accuracy by {self.points:+.1f} points ({level}): no bias stands out."
+            return f"Bias: a correction would bring back {self.points:.1f} points ({level})."
+        return f"Bias: a correction would change accuracy by {self.points:+.1f} points ({level})."
 
 
 def recoverable(
@@ -89,8 +84,7 @@ def recoverable(
     >>> round(100 * found.accuracy, 1), round(100 * found.corrected, 1), round(found.low, 1), round(found.high, 1)
     (70.0, 91.2, 18.1, 24.3)
     >>> print(recoverable(read_predictions("example:digits_after"), groups=[0] * 5 + [1] * 5).sentence)
-    A correction of the logits (2 numbers, cross-fitted by loss on 899 samples) would bring back 21.2 points (95 %
-    interval +18.3 to +24.1).
+    Bias: a correction would bring back 21.2 points (95 %: +18.3 to +24.1).
     """
     logits, labels = as_logits(predictions), predictions.labels
     if (most := max(LARGEST // logits.shape[1], 2 * folds)) < len(labels):
