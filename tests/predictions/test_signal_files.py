@@ -130,6 +130,9 @@ def test_columns_are_read_one_by_one(tmp_path, monkeypatch):
     samples, asked = read_samples(path), []
     real = pl.LazyFrame.select
     monkeypatch.setattr(pl.LazyFrame, "select", lambda self, *a, **k: asked.append(str(a[0])) or real(self, *a, **k))
+    assert "cm" in samples.values
+    assert "light" in samples.columns
+    assert not asked
     assert samples.values["cm"].dtype == np.float32
     assert len(asked) == 1
     assert 'col("cm")' in asked[0]

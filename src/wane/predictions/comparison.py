@@ -8,28 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from wane.predictions.alignment import Pair, align
+from wane.predictions.alignment import align
+from wane.predictions.changes import intervals, paired_changes
 from wane.predictions.flips import flipped, takers
 from wane.predictions.groups import Groups, grouped
 from wane.predictions.notes import about, absent, infinite_losses
-from wane.predictions.paired_tests import interval_alpha, paired_interval
+from wane.predictions.paired_tests import interval_alpha
 from wane.predictions.predictions import Predictions
 from wane.predictions.samples import Samples, known_signals, measure
-from wane.predictions.verdicts import EVIDENCE, FEWEST, VERDICTS, Moved, Verdict, flip_p, judge, moved, stands_out
-from wane.softmax.registry import SIGNALS
+from wane.predictions.verdicts import EVIDENCE, FEWEST, VERDICTS, Verdict, flip_p, judge, stands_out
 
 __all__ = ["EVIDENCE", "FEWEST", "VERDICTS", "Comparison", "Scores", "Verdict", "compare", "score"]
-
-Array: TypeAlias = NDArray[np.float64]
-
-#: By signal: the mean change of each group, its standard error, and how many independent samples they rest on.
-Spreads: TypeAlias = dict[str, tuple[Array, Array, NDArray[np.int64]]]
 
 #: How many samples that turned from right to wrong a comparison lists.
 FLIPS = 1000
@@ -189,17 +184,18 @@ def compare(
     whole = Groups(np.zeros_like(groups.of), 1, groups.clusters)
     right, still = (samples.values["accuracy"] == 1 for samples in (pair.before, pair.after))
     lost, gained = right & ~still, ~right & still
-    tables, spreads, drift, evidence, notes = _changes(pair, (groups, whole))
+    changes = paired_changes(pair, (groups, whole))
+    tables = changes.tables
     for table, each in zip(tables, (groups, whole), strict=True):
         table["right_to_wrong"], table["wrong_to_right"] = each.count(lost), each.count(gained)
         if not pair.same_head and "answer" in pair.after.values:
             table["to_new"] = each.count(lost & ~np.isin(pair.after.values["answer"], pair.common))
     flips = flip_p(lost, gained, groups)
-    tables[0] |= judge(tables[0], flips, drift, evidence, alpha=alpha, smallest=smallest)
+    tables[0] |= judge(tables[0], flips, changes.drift, changes.evidence, alpha=alpha, smallest=smallest)
     chosen, judged = int(stands_out(tables[0]["verdict"]).sum()), int((tables[0]["units"] >= FEWEST).sum())
     corrected = interval_alpha(alpha, chosen=chosen, judged=judged)
-    for table, spread, each, level in zip(tables, spreads, (groups, whole), (corrected, alpha), strict=True):
-        table |= _intervals(spread, level, clustered=each.clusters is not None)
+    for table, spread, each, level in zip(tables, changes.spreads, (groups, whole), (corrected, alpha), strict=True):
+        table |= intervals(spread, level, clustered=each.clusters is not None)
     frame = _worst_first(_frame(tables[0], what), by)
     names = _place_of(what, frame, by)
     return Comparison(
@@ -213,89 +209,8 @@ def compare(
         alpha=alpha,
         interval=1 - corrected,
         smallest=smallest,
-        notes=(*about(pair, by, frame), *notes),
+        notes=(*about(pair, by, frame), *changes.notes),
     )
-
-
-def _changes(
-    pair: Pair, groupings: Sequence[Groups]
-) -> tuple[list[dict[str, Any]], list[Spreads], Moved, dict[str, Moved], list[str]]:
-    """Before, after and paired change of everything, by group; one signal at a time, as there may be many samples."""
-    tables: list[dict[str, Any]] = [{"n": groups.count()} for groups in groupings]
-    spreads: list[Spreads] = [{} for _ in groupings]
-    drift = np.zeros(len(pair.before))
-    shared = None if pair.same_head or not pair.restrictable else pair.restricted()
-    evidence: dict[str, Moved] = {}
-    infinite = [np.zeros(len(pair.before), dtype=bool) for _ in range(2)]
-
-    def add(name: str, samples: Sequence[Samples], as_name: str) -> None:
-        signal = SIGNALS[name]
-        old, new = (each.values[name] for each in samples)
-        if not signal.bounded:
-            old, new = _finite_in_both(old, new, infinite)
-        difference = np.subtract(new, old, dtype=np.float64)
-        for table, spread, groups in zip(tables, spreads, groupings, strict=True):
-            change, _, units = spread[as_name] = groups.spread(difference)
-            table |= {f"{as_name}_before": groups.mean(old), f"{as_name}_after": groups.mean(new),
-                      f"{as_name}_change": change}  # fmt: skip
-            table.setdefault("units", units)
-        if name in EVIDENCE:
-            better = signal.sign * difference
-            evidence[name] = moved(better, groupings[0])
-            np.add(drift, better, out=drift)
-
-    own = (pair.before, pair.after)
-    for name in [name for name in known_signals(own[0].values) if name in own[1].values]:
-        add(name, own if name == "accuracy" else shared or own, name)
-    if shared is not None:
-        add("accuracy", shared, "accuracy_common")
-    extras = {"rank", "gap"} & {*own[0].values} & {*own[1].values}
-    for i, when in enumerate(("before", "after")):
-        values = own[i].values  # to be the answer, a label must win against all classes
-        for table, groups in zip(tables, groupings, strict=True):
-            if "rank" in extras:
-                table[f"median_rank_{when}"] = groups.medians(values["rank"])
-    if "gap" in extras:
-        first, second = (each.values["gap"] for each in own)
-        gaps = _finite_in_both(first, second)
-        for when, gap in zip(("before", "after"), gaps, strict=True):
-            for table, groups in zip(tables, groupings, strict=True):
-                table[f"gap_{when}"] = groups.mean(gap)
-    drift /= max(1, len(evidence))
-    for table, groups in zip(tables, groupings, strict=True):
-        table["drift"] = groups.mean(drift)
-    who = ("the first model", "the second model")
-    return (
-        tables,
-        spreads,
-        moved(drift, groupings[0]),
-        evidence,
-        [note for mask, name in zip(infinite, who, strict=True) for note in infinite_losses(mask, name)],
-    )
-
-
-def _intervals(spreads: Spreads, alpha: float, *, clustered: bool) -> dict[str, Array]:
-    """The ends of the interval of every change; of too few samples there is none."""
-    columns = {}
-    for name, (change, error, units) in spreads.items():
-        signal = SIGNALS[name.removesuffix("_common")]
-        answers = signal.family == "decision" and not clustered
-        low, high = paired_interval(change, error, units, alpha=alpha, answers=answers)
-        most = signal.bounds[1]  # a change between values in [0, 1] is at most 1, and so is its interval
-        enough = units >= FEWEST
-        columns[f"{name}_low"] = np.where(enough, np.maximum(low, -most), np.nan)
-        columns[f"{name}_high"] = np.where(enough, np.minimum(high, most), np.nan)
-    return columns
-
-
-def _finite_in_both(old: Array, new: Array, infinite: Sequence[NDArray[np.bool_]] = ()) -> tuple[Array, Array]:
-    """A pair counts only where both are finite; where one is not, it is noted in `infinite`."""
-    if np.isfinite(old).all() and np.isfinite(new).all():
-        return old, new
-    for mask, values in zip(infinite, (old, new), strict=False):
-        mask |= np.isinf(values)
-    unpaired = ~(np.isfinite(old) & np.isfinite(new))
-    return np.where(unpaired, np.nan, old), np.where(unpaired, np.nan, new)
 
 
 def _frame(columns: dict[str, Any], what: pl.DataFrame | None = None) -> pl.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -18,6 +18,9 @@ __all__ = ["Groups", "grouped"]
 
 Array: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
+
+#: Samples that are looked at together.
+PART = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,32 +45,46 @@ class Groups:
 
     def mean(self, x: NDArray[np.floating]) -> Array:
         """The mean of the finite values of each group; NaN where there are none."""
-        return self.spread(x)[0]
+        n, total = self._sums(x)
+        with np.errstate(invalid="ignore"):
+            return total / n
 
     def spread(self, x: NDArray[np.floating]) -> tuple[Array, Array, Ints]:
         """Mean of the finite values of each group, its standard error, and how many independent units it rests on.
 
         With clusters, the error is that of the ratio of the clusters' sums to their sizes, and the units are clusters.
         """
-        kept = np.isfinite(x)
-        whole = bool(kept.all())
-        of, x = (self.of, x) if whole else (self.of[kept], x[kept])
-        n = np.bincount(of, minlength=self.size)
+        n, mean = self._sums(x)
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean: Array = np.bincount(of, x, self.size) / n
-            rest = x - mean[of]
+            mean /= n
             if self.clusters is None:
-                squares, units = np.bincount(of, np.square(rest), self.size).astype(np.float64), n
+                _, squares = self._sums(x, lambda part, of: np.square(part - mean[of]))
+                units = n
             else:
-                pair = self._pairs if whole else self._pairs[kept]
-                sums = np.bincount(pair, rest, len(self.group_of_pair))
+                there, sums = self._sums(x, lambda part, of: part - mean[of], by_pair=True)
                 squares = np.bincount(self.group_of_pair, np.square(sums), self.size).astype(np.float64)
-                present = np.bincount(pair, minlength=len(self.group_of_pair)) > 0
-                units = np.bincount(self.group_of_pair[present], minlength=self.size)
-                squares = (
-                    squares * units / n
-                )  # so that dividing by units - 1 and n below gives units / (units - 1) / n^2
+                units = np.bincount(self.group_of_pair[there > 0], minlength=self.size)
+                squares *= units / n  # below, it is divided by n and units - 1: that gives units / (units - 1) / n^2
             return mean, np.where(units > 1, np.sqrt(squares / np.maximum(units - 1, 1) / n), np.nan), units
+
+    def _sums(
+        self, x: NDArray[np.floating], function: Callable[[Array, Ints], Array] | None = None, *, by_pair: bool = False
+    ) -> tuple[Ints, Array]:
+        """How many finite values each group has, or each pair of group and cluster, and the sum of a function of them.
+
+        A part at a time, so that nothing as long as the samples is made on the way.
+        """
+        size = len(self.group_of_pair) if by_pair else self.size
+        n, total = np.zeros(size, dtype=np.int64), np.zeros(size)
+        for start in range(0, len(x), PART):
+            rows = slice(start, start + PART)
+            part, of = x[rows].astype(np.float64), self.of[rows]
+            where = self._pairs[rows] if by_pair else of
+            if not (kept := np.isfinite(part)).all():
+                part, of, where = part[kept], of[kept], where[kept]
+            n += np.bincount(where, minlength=size)
+            total += np.bincount(where, part if function is None else function(part, of), size)
+        return n, total
 
     def units(self, x: NDArray[np.floating], *, total: bool = False) -> tuple[Array, Groups]:
         """What can be taken as independent, and its groups: the values, or of each cluster the mean (or the total)."""
@@ -106,7 +123,8 @@ class Groups:
             return number, pairs % self.size
         there = np.zeros(most, dtype=bool)  # as above, without sorting
         there[pair] = True
-        return (np.cumsum(there) - 1)[pair], np.flatnonzero(there) % self.size
+        np.take(np.cumsum(there) - 1, pair, out=pair)
+        return pair, np.flatnonzero(there) % self.size
 
     @property
     def _pairs(self) -> Ints:

@@ -46,6 +46,9 @@ class Columns(Mapping[str, Column], Generic[Column]):
             raise KeyError(f"no column {name!r} here; there are: {', '.join(self._names)}")
         return self._read(name)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # Mapping would read the column to find out
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
 
@@ -175,10 +178,14 @@ def complete(values: Mapping[str, Array]) -> Mapping[str, Array]:
     def read(name: str) -> Array:
         if name != "gap":
             return values[name]
-        own, loss = values["ctl"].astype(np.float64), values["loss"].astype(np.float64)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            gap = np.log(1 - values["cm"] + own) + loss
-        return np.where(values["accuracy"] == 1, 0, np.maximum(gap, 0))
+        gap, own, cm = np.array(values["loss"]), values["ctl"], values["cm"]
+        right = values["accuracy"] == 1
+        for start in range(0, len(gap), CHUNK):  # ln p_max - ln p_y, and p_max = 1 + p_y - cm
+            rows = slice(start, start + CHUNK)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                lacks = np.log(1 - cm[rows].astype(np.float64) + own[rows]) + gap[rows]
+            gap[rows] = np.where(right[rows], 0, np.maximum(lacks, 0))
+        return gap
 
     return Columns((*values, "gap"), read)
 

@@ -83,7 +83,7 @@ def test_a_thousand_classes_are_a_few_lines():
 
 def test_who_took_the_answers():
     shown = printed(comparison_tables(compare(*(read_predictions(f"example:digits_{w}") for w in ("before", "after")))))
-    assert "digit 8 79, digit 9 10, digit 6 1" in shown
+    assert "digit 8 (79), digit 9 (10), digit 6 (1)" in shown
     assert "Samples that turned from right to wrong, worst first (229)" in shown
     assert "hidden gain" in shown
     assert "improving" not in shown

@@ -105,9 +105,9 @@ def _takers(comparison: Comparison, most: int = 3) -> dict[str, Text]:
     """For each group, the classes that took its answers, as text."""
     found: dict[str, Text] = {}
     for (name,), rows in comparison.takers.group_by("name", maintain_order=True):
-        shown = [f"{printable(row['taker'])} {row['n']}" for row in rows.head(most).to_dicts()]
+        shown = [f"{printable(row['taker'])} ({row['n']:,})" for row in rows.head(most).to_dicts()]
         rest = int(rows["n"][most:].sum())
-        found[str(name)] = Text(", ".join([*shown, f"others {rest}"] if rest else shown))
+        found[str(name)] = Text(", ".join([*shown, f"others ({rest:,})"] if rest else shown))
     return found
 
 
