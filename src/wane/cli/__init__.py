@@ -7,8 +7,11 @@ with code 1: the command itself was right.
 """
 
 import errno
-from collections.abc import Callable
-from typing import Annotated, Any
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -20,13 +23,33 @@ from wane.errors import RunError
 __all__ = ["app", "main"]
 
 
+@contextmanager
+def _warnings_in_a_sentence() -> Iterator[None]:
+    """What wane warns of is printed as errors are, each once; what others warn of, as ever."""
+    said: set[str] = set()
+
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int,
+             file: TextIO | None = None, line: str | None = None) -> None:  # fmt: skip
+        if not (issubclass(category, UserWarning) and Path(filename).is_relative_to(Path(__file__).parent.parent)):
+            shown(message, category, filename, lineno, file, line)
+        elif str(message) not in said:
+            said.add(str(message))
+            typer.echo(f"wane: {message}", err=True)
+
+    shown = warnings.showwarning
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
+
+
 class Commands(TyperGroup):
     """The commands, with one way to fail."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; an error that has a sentence for the user ends in that sentence."""
         try:
-            return super().invoke(ctx)
+            with _warnings_in_a_sentence():
+                return super().invoke(ctx)
         except (ValueError, OSError) as error:
             if getattr(error, "errno", None) == errno.EPIPE:
                 raise  # the reader of our output went away, as in `wane score ... | head`

@@ -24,7 +24,7 @@ from wane.views.comparable_runs import differ
 
 __all__ = [
     "AROUND", "LEVELS", "TOLERANCE", "Box", "at_level", "box", "changes", "choose", "group_kind", "group_names",
-    "has_history", "level_name", "observations", "one_method", "recorded_signals", "transition_width",
+    "has_history", "level_name", "observations", "one_method", "recorded_signals", "transition_width", "unit_of_time",
 ]  # fmt: skip
 
 #: The paper's levels of accuracy, how near to one counts as at it, and its epochs on either side of a boundary.
@@ -88,6 +88,11 @@ def recorded_signals(runs: Sequence[RunFolder]) -> tuple[str, ...]:
 def group_kind(history: History) -> str:
     """What a group of the history is: a class, unless it says otherwise."""
     return history.kind
+
+
+def unit_of_time(runs: Sequence[RunFolder]) -> str:
+    """What passes from one evaluation to the next: an epoch, as far as is known."""
+    return "evaluation" if any(run.own is not None for run in runs) else "epoch"
 
 
 def group_names(run: RunFolder) -> tuple[str, ...]:

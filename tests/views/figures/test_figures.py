@@ -1,6 +1,8 @@
 """Figures by the data that they carry: what the artists hold against the history, never pixels."""
 
 import json
+import warnings
+from itertools import pairwise
 
 import matplotlib as mpl
 import numpy as np
@@ -9,9 +11,11 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
 from PIL import Image
+from typer.testing import CliRunner
 from views.hand_made import TASK_OF, default, made_history, made_recovery, made_replay, write_run
 from views.tables.test_run_tables import command, matrix
 
+from wane.cli import app
 from wane.runs.folder import find_runs
 from wane.views.figures import (
     FIGURES,
@@ -26,6 +30,7 @@ from wane.views.figures import (
     trajectories,
     windows,
 )
+from wane.views.figures.fonts import _charmap, _installed, families_for, letters_of, usual_families, what_to_install
 from wane.views.figures.style import label_ends, new_figure
 from wane.views.observations import box, changes
 from wane.views.palette import short_name, signal_colour
@@ -71,12 +76,8 @@ def test_trajectories(run):
     np.testing.assert_allclose(lines["accuracy"].get_ydata(), ACCURACY[:, :2].mean(1))
     np.testing.assert_allclose(lines["cm"].get_ydata(), default("cm", ACCURACY)[:, :2].mean(1))
     np.testing.assert_allclose(lines_of(loss)["loss"].get_ydata(), (3 - 2 * ACCURACY[:, :2]).mean(1))
-    band = bounded.collections[0].get_paths()[0].vertices
-    std = ACCURACY[0, :2].std(ddof=1)
-    at_start = band[band[:, 0] == -7, 1]
-    assert (at_start.min(), at_start.max()) == pytest.approx(
-        (ACCURACY[0, :2].mean() - std, ACCURACY[0, :2].mean() + std)
-    )
+    assert not bounded.collections, "a band of two classes would fill the axes"
+    assert bounded.get_ylabel() == "mean"
     assert to_hex(lines["cm"].get_color()) == signal_colour("cm")
     assert {"Accuracy", "CM"} <= {*texts_of(bounded)}
     assert "epochs since task 2 began" in loss.get_xlabel()
@@ -99,6 +100,12 @@ def test_trajectories_pool_the_classes_of_all_runs(run, tmp_path):
     figure = trajectories([run, other])
     np.testing.assert_allclose(lines_of(figure.axes[0])["accuracy"].get_ydata(), 0.75 * ACCURACY[:, :2].mean(1))
     assert figure.axes[0].get_title(loc="left") == "Classes of task 1 (n = 4)"
+    band = figure.axes[0].collections[0].get_paths()[0].vertices
+    pooled = np.concatenate([ACCURACY[0, :2], ACCURACY[0, :2] / 2])
+    at_start = band[band[:, 0] == -7, 1]
+    expected = pooled.mean() - pooled.std(ddof=1), pooled.mean() + pooled.std(ddof=1)
+    assert (at_start.min(), at_start.max()) == pytest.approx(expected)
+    assert figure.axes[0].get_ylabel() == "mean ± std"
 
 
 def test_smoothness(run):
@@ -409,12 +416,69 @@ def test_a_run_without_memory_is_known_by_its_learner_not_by_a_name(tmp_path):
     assert write_run(tmp_path / "er").about.has_memory
 
 
-def test_signs_that_no_font_has_make_no_warnings(tmp_path, recwarn):
+def test_letters_that_no_font_has_make_one_sentence(tmp_path, recwarn):
     run = write_run(tmp_path / "a", history=made_history(ACCURACY))
     summary = json.loads((run.path / "summary.json").read_text())
     (run.path / "summary.json").write_text(json.dumps(summary | {"class_names": ["猫", "🦊", "c", "d"]}))
-    save_figure(heatmap(find_runs(run.path)), tmp_path / "f.png")
-    assert not [w for w in recwarn if "Glyph" in str(w.message)]
+    made = heatmap(find_runs(run.path))
+    save_figure(made, tmp_path / "f.png")
+    _, missing = families_for(letters_of(made))
+    said = [str(w.message) for w in recwarn]
+    assert said == ([what_to_install(missing)] if missing else [])  # on a machine with such fonts, nothing
+    done = CliRunner().invoke(app, ["figure", "heatmap", str(run.path), "-o", str(tmp_path / "g.png")])
+    assert done.output.splitlines() == [*(f"wane: {text}" for text in said), f"wrote {tmp_path / 'g.png'}"]
+
+
+def test_letters_are_drawn_with_whatever_font_has_them(tmp_path):
+    """STIXGeneral, which comes with matplotlib, has letters that DejaVu Sans lacks."""
+    from matplotlib.font_manager import get_font
+    from matplotlib.textpath import TextPath
+
+    installed = _installed()
+    lacking = sorted(_charmap(installed["STIXGeneral"]) - _charmap(installed["DejaVu Sans"]))
+    letter = next(chr(c) for c in lacking if chr(c).isalpha())
+    families, missing = families_for(frozenset(f"a{letter}"))
+    assert not missing
+    assert families[: len(usual_families())] == usual_families()
+    assert any(ord(letter) in get_font(installed[name]).get_charmap() for name in families)
+    figure = Figure()
+    figure.text(0.5, 0.5, letter)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        save_figure(figure, tmp_path / "f.svg")
+    box_of_nothing = TextPath((0, 0), "\U0010fffd", size=10)
+    assert len(TextPath((0, 0), letter, prop={"family": list(families)}).vertices) != len(box_of_nothing.vertices)
+    assert families_for(frozenset("\n\u200d\ufe0f")) == (usual_families(), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("letter", "font"),
+    [("한", "Noto Sans CJK"), ("の", "Noto Sans CJK"), ("🦊", "Noto Emoji"), ("ก", "Noto Sans Thai")],
+)
+def test_the_sentence_names_the_font(letter, font):
+    assert what_to_install(letter) == f"no installed font has {letter}, drawn as boxes: install {font}"
+
+
+def test_epochs_are_whole_numbers(tmp_path):
+    run = write_run(tmp_path / "a", history=made_history(ACCURACY))
+    for figure in (heatmap([run]), trajectories([run])):
+        figure.draw_without_rendering()
+        assert all(float(tick).is_integer() for axes in figure.axes[:1] for tick in axes.get_xticks())
+
+
+def test_many_methods_get_the_room_that_their_names_need(tmp_path):
+    for window in range(2, 32):
+        settings = {"learner": {"trend": {"signal": "loss", "window": window}}}
+        write_run(tmp_path / f"w{window}", [settings], matrix=matrix(0.4 + window / 100))
+    figure = tradeoff(find_runs(tmp_path))
+    figure.draw_without_rendering()
+    [axes] = figure.axes
+    boxes = sorted((t.get_window_extent() for t in axes.texts), key=lambda box: box.y0)
+    assert len(boxes) == 30
+    assert all(low.y1 <= high.y0 + 1 for low, high in pairwise(boxes)), "no two names overlap"
+    edge = figure.bbox
+    assert all(box.x1 <= edge.x1 + 1 and box.y0 >= edge.y0 and box.y1 <= edge.y1 for box in boxes), "nor is one cut"
+    assert axes.get_xlim()[1] <= 103
 
 
 def test_names_of_groups_come_from_the_history(tmp_path):

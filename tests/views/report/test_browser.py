@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from own_loops import train
 from views.report.test_data import EVIL, make_run
 
 from wane.runs.config import to_toml
@@ -265,3 +266,63 @@ def test_fifty_runs_are_small_and_quick(open_page, tmp_path):
     assert most < 2 * least
     assert page.locator("#run option").count() == 50
     assert "To keep this page small" in page.inner_text("#summary")
+
+
+LONG = "a class whose name is a good deal longer than a phone is wide, and without_a_single_space_where_it_could_break"
+PHONE = {"viewport": {"width": 390, "height": 844}}
+
+
+@pytest.fixture(scope="module")
+def own_report(tmp_path_factory):
+    """The report of a history alone, with names as people have them."""
+    history, _, _ = train("rehearsal", 0, everything=True)
+    history.names = (LONG, "猫と犬", "😀 smile", "two\nlines", *EVIL[:2], *(f"class {c}" for c in range(6, 10)))
+    return history.report(tmp_path_factory.mktemp("own") / "page.html", title=LONG)
+
+
+CUT = """() => {
+    const cut = [];
+    for (const e of document.querySelectorAll("main *")) {
+        const box = e.getBoundingClientRect(), style = getComputedStyle(e);
+        if (!box.width || e.closest("pre, select, .hidden, svg") || e.matches("input")) continue;
+        if (box.right > innerWidth + 1) cut.push(`${e.tagName}.${e.className} ends at ${box.right}`);
+        const wider = e.scrollWidth > e.clientWidth + 1;
+        if (wider && style.overflowX !== "visible") cut.push(`${e.tagName}.${e.className} is clipped`);
+    }
+    for (const t of document.querySelectorAll("main svg text")) {
+        const box = t.getBoundingClientRect(), card = t.closest(".card").getBoundingClientRect();
+        const outside = box.left < card.left - 1 || box.right > card.right + 1;
+        if (box.width && outside) cut.push(`${t.textContent} leaves its card`);
+    }
+    return cut;
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("which", ["lab", "own"])
+def test_nothing_is_cut_on_a_phone(open_page, report, own_report, which, scheme):
+    page = open_page(report if which == "lab" else own_report, color_scheme=scheme, **PHONE)
+    assert page.evaluate(CUT) == []
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    cells = page.locator("#summary-table td")
+    assert cells.count() >= 4
+    for i in range(cells.count()):
+        box = cells.nth(i).bounding_box()
+        assert box["x"] + box["width"] <= 390
+    assert page.eval_on_selector("#summary-table td", "td => getComputedStyle(td, '::before').content") == '"Average"'
+
+
+def test_a_report_of_a_history_says_whose_it_is(open_page, own_report):
+    page = open_page(own_report)
+    assert "Not trained by wane" in page.inner_text("#notes")
+    assert page.inner_text("h1") == LONG
+    assert page.inner_text("#toml-is") == "What its owner said of it"
+    page.click("#toml-is")
+    assert 'method = "rehearsal"' in page.inner_text("#toml")
+    assert "not known: wane did not train this run" in page.inner_text("#draw")
+    axes = page.locator("[data-chart=curves] svg").text_content()
+    assert "evaluation" in axes
+    assert "two lines" in page.locator("[data-chart=map]").text_content()
+    first = page.locator("[data-chart=conditional] figure").first.inner_text()
+    shown = int(first.split("n = ")[1].split()[0])
+    assert shown < 100, "classes that were not taught yet are no observations"

@@ -18,6 +18,7 @@ from wane.files import write_page
 from wane.registry import Registry
 from wane.runs.folder import RunFolder
 from wane.views.figures.classes import draw, flow, heatmap
+from wane.views.figures.fonts import families_for, letters_of, what_to_install
 from wane.views.figures.recovery import recovery
 from wane.views.figures.signals import conditional, smoothness, trajectories
 from wane.views.figures.style import in_style
@@ -56,7 +57,10 @@ def draw_figure(name: str, runs: Sequence[RunFolder], **options: Any) -> Figure:
 
 
 def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
-    """Write PNG, PDF or SVG, by the name's ending, atomically: a failure leaves an older file intact."""
+    """Write PNG, PDF or SVG, by the name's ending, atomically: a failure leaves an older file intact.
+
+    Letters that our font lacks are drawn with any installed font that has them; a warning names what no font has.
+    """
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
         raise ValueError(f"{target} does not end in {', '.join(SUFFIXES)}: the ending says which format to write")
@@ -64,8 +68,10 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
     # Without the date the same runs give the same bytes.
     metadata: dict[str, Any] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(kind, {})
     buffer = io.BytesIO()
-    with in_style(), warnings.catch_warnings():
-        # A name in a script that no installed font has is drawn as boxes; a warning for each letter would not help.
-        warnings.filterwarnings("ignore", r"Glyph .* missing from")
+    families, missing = families_for(letters_of(figure))
+    if missing:
+        warnings.warn(what_to_install(missing), stacklevel=2)
+    with in_style(families), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from")  # one sentence is enough
         figure.savefig(buffer, format=kind, metadata=metadata)
     write_page(target, buffer.getvalue())

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
 from wane.views.figures.style import ABSENT, INK_COLOUR, SOFT_COLOUR, new_figure, plain, styled
-from wane.views.observations import group_names, one_method
+from wane.views.observations import group_names, one_method, unit_of_time
 from wane.views.palette import SEQUENTIAL, is_bounded, signal_colour, task_colour
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def heatmap(runs: Sequence[RunFolder], *, signal: str = "log_tlr", width: str = 
     axes = figure.subplots()
     limits = {"vmin": 0.0, "vmax": 1.0} if is_bounded(row.name) else {}
     image = _image(axes, values.T, cmap=f"{SEQUENTIAL}{'' if row.higher_is_better else '_r'}", **limits)
-    _mark_tasks(axes, learning, tasks[order], _names(runs[0], order))
+    _mark_tasks(axes, learning, tasks[order], _names(runs[0], order), time=unit_of_time(runs))
     figure.colorbar(image, ax=axes, label=row.title, pad=0.02, aspect=30)
     return figure
 
@@ -258,9 +258,12 @@ def _image(axes: Axes, values: Array, **options: Any) -> Any:
 
 
 def _mark_tasks(
-    axes: Axes, learning: NDArray[np.int64], tasks: NDArray[np.int64], names: Sequence[str], line: str = "white"
-) -> None:
+    axes: Axes, learning: NDArray[np.int64], tasks: NDArray[np.int64], names: Sequence[str], line: str = "white",
+    time: str = "epoch",
+) -> None:  # fmt: skip
     """Lines between tasks in both directions, and their names (or the classes', if there are few) beside."""
+    from matplotlib.ticker import MaxNLocator
+
     style: Any = {"color": line, "linewidth": 0.7}
     for start in np.flatnonzero(np.diff(learning)) + 1:
         axes.axvline(start + 0.5, **style)
@@ -272,4 +275,5 @@ def _mark_tasks(
         of_task = [np.flatnonzero(tasks == t) for t in np.unique(tasks)]
         axes.set_yticks([float(rows.mean()) for rows in of_task], [f"task {tasks[rows[0]] + 1}" for rows in of_task])
         axes.tick_params(axis="y", length=0)
-    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
+    axes.set_xlabel(time)

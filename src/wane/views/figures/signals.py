@@ -21,6 +21,7 @@ from wane.views.observations import (
     one_method,
     recorded_signals,
     transition_width,
+    unit_of_time,
 )
 from wane.views.palette import is_bounded, short_name, signal_colour, signal_unit
 
@@ -32,6 +33,8 @@ __all__ = ["conditional", "smoothness", "trajectories"]
 
 #: Fewer observations than this are shown one by one: a density would make up a shape.
 FEW = 5
+#: The standard deviation of so few classes says nothing, and its band fills the axes.
+FEW_CLASSES = 2
 
 
 @styled
@@ -45,6 +48,8 @@ def trajectories(
     width: str = "column",
 ) -> Figure:
     """Mean ± std over a task's classes (and runs), centred on a boundary: 0 is the model just before the next task.
+
+    Of one or two classes the mean stands alone.
 
     Args:
         runs: of one method; the classes of all runs are pooled.
@@ -70,6 +75,7 @@ def trajectories(
     if centred.is_empty():
         raise ValueError(f"the classes of task {whose} are not evaluated near boundary {boundary}: choose a task up to "
                          f"{boundary + 1}")  # fmt: skip
+    count = centred.select("run", "class").n_unique()
     height = 1.9
     figure = new_figure(width, height * len(groups) ** 0.75)
     all_axes = figure.subplots(len(groups), 1, sharex=True, squeeze=False)[:, 0]
@@ -81,19 +87,23 @@ def trajectories(
         x = curves["since"].to_numpy()
         for name in names:
             mean, std = curves[name].to_numpy(), curves[f"{name}_std"].to_numpy()
-            axes.fill_between(x, mean - std, mean + std, color=signal_colour(name), alpha=0.15, linewidth=0)
+            if count > FEW_CLASSES:
+                axes.fill_between(x, mean - std, mean + std, color=signal_colour(name), alpha=0.15, linewidth=0)
             axes.plot(x, mean, color=signal_colour(name), label=name)
         axes.set_ylim(*((-0.02, 1.02) if is_bounded(names[0]) else (0, None)))
         axes.set_xlim(x[0], x[-1])
         axes.axvline(0, color=SOFT_COLOUR, linestyle=(0, (4, 2)), linewidth=0.9, zorder=0)
         ends = [(float(curves[name][-1]), short_name(name), signal_colour(name)) for name in names]
         label_ends(axes, ends, height=0.7 * height)
-        axes.set_ylabel("mean ± std" if is_bounded(names[0]) else _in_units(short_name(names[0]).lower(), names[0]))
-    count = centred.select("run", "class").n_unique()
+        axes.set_ylabel(
+            ("mean ± std" if count > FEW_CLASSES else "mean")
+            if is_bounded(names[0])
+            else _in_units(short_name(names[0]).lower(), names[0])
+        )
     kind = {"class": "Classes"}.get(group_kind(runs[0].history), f"{group_kind(runs[0].history).capitalize()}s")
     all_axes[0].set_title(f"{kind} of task {whose} (n = {count})", loc="left")
     all_axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7))
-    all_axes[-1].set_xlabel(f"epochs since task {boundary + 1} began")
+    all_axes[-1].set_xlabel(f"{unit_of_time(runs)}s since task {boundary + 1} began")
     return figure
 
 
@@ -134,7 +144,7 @@ def smoothness(
                         rotation_mode="anchor")  # fmt: skip
         axes.set_xlim(-0.6, len(names) - 0.4)
         axes.set_ylim(0, None)
-        axes.set_ylabel("change per epoch" if is_bounded(names[0]) else _in_units("change", names[0]))
+        axes.set_ylabel(f"change per {unit_of_time(runs)}" if is_bounded(names[0]) else _in_units("change", names[0]))
     said = {
         "transition": f"transition: ± {reach} epoch{'s' if reach > 1 else ''} of a boundary",
         "stable": "stable: the others" if len(phases["stable"]) else "stable: none, tasks are too short",

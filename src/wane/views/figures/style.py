@@ -7,19 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 from wane.registry import Registry
 from wane.softmax.signals import SIGNALS
 from wane.views.compare.tables import printable
+from wane.views.figures.fonts import usual_families
 from wane.views.palette import INK, SOFT, is_bounded
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["WIDTHS", "in_style", "label_ends", "new_figure", "panels", "plain", "styled"]
+__all__ = ["WIDTHS", "in_style", "label_ends", "new_figure", "panels", "plain", "room_for_labels", "styled"]
 
 P = ParamSpec("P")
 
@@ -28,12 +29,6 @@ INK_COLOUR, SOFT_COLOUR = INK[0], SOFT[0]
 ABSENT = "#e4e4e4"
 #: Of the columns of a paper, in inches.
 WIDTHS = Registry("width", {"column": 3.4, "page": 7.0})
-#: Fonts with signs that DejaVu Sans lacks (Chinese, Japanese, Korean, emoji): used where they are installed.
-FALLBACKS = (
-    "Noto Sans CJK SC", "Noto Sans CJK JP", "Source Han Sans SC", "WenQuanYi Zen Hei", "WenQuanYi Micro Hei",
-    "Droid Sans Fallback", "Microsoft YaHei", "Yu Gothic", "Malgun Gothic", "PingFang SC", "Hiragino Sans",
-    "Arial Unicode MS", "Unifont", "Noto Emoji", "Symbola", "Segoe UI Emoji",
-)  # fmt: skip
 STYLE: dict[str, Any] = {
     "font.family": "sans-serif", "font.size": 8, "axes.titlesize": 8,
     "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7, "legend.frameon": False,
@@ -56,21 +51,15 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return inside
 
 
-def in_style() -> AbstractContextManager[None]:
-    """The settings of matplotlib are its own defaults and this style, until the end of the `with`."""
+def in_style(families: Sequence[str] = ()) -> AbstractContextManager[None]:
+    """The settings of matplotlib are its own defaults and this style, until the end of the `with`.
+
+    `families` are the fonts, the first one first; default: the usual ones.
+    """
     from matplotlib import rc_context, rcParamsDefault
 
     settings: Any = {k: v for k, v in rcParamsDefault.items() if not k.startswith(("backend", "interactive"))}
-    return rc_context(settings | STYLE | {"font.sans-serif": list(_fonts())})
-
-
-@cache
-def _fonts() -> tuple[str, ...]:
-    """DejaVu Sans, and what is installed of the fonts that have the signs it lacks."""
-    from matplotlib.font_manager import fontManager
-
-    installed = {font.name for font in fontManager.ttflist}
-    return ("DejaVu Sans", *(name for name in FALLBACKS if name in installed))
+    return rc_context(settings | STYLE | {"font.sans-serif": list(families or usual_families())})
 
 
 def new_figure(width: str, height: float) -> Figure:
@@ -91,6 +80,15 @@ def panels(signals: Sequence[str]) -> list[list[str]]:
         raise ValueError("no signal was given: choose at least one of " + ", ".join(SIGNALS))
     shared = [name for name in names if is_bounded(name)]
     return [*([shared] if shared else []), *([name] for name in names if not is_bounded(name))]
+
+
+def room_for_labels(count: int) -> float:
+    """How high a panel must be, in inches, for so many labels beside it.
+
+    >>> room_for_labels(10), room_for_labels(50)
+    (2.25, 8.25)
+    """
+    return 0.75 + 0.15 * count
 
 
 def label_ends(axes: Axes, ends: Sequence[tuple[float, str, str]], *, height: float) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from wane.runs.folder import RunFolder
 from wane.runs.identity import Method
 from wane.views.comparable_runs import BASELINE, Setting, by_setting
-from wane.views.figures.style import INK_COLOUR, SOFT_COLOUR, label_ends, new_figure, plain, styled
+from wane.views.figures.style import INK_COLOUR, SOFT_COLOUR, label_ends, new_figure, plain, room_for_labels, styled
 from wane.views.palette import TASKS, signal_colour
 from wane.views.summaries import accuracy_measures
 
@@ -49,9 +49,10 @@ def tradeoff(runs: Sequence[RunFolder], *, width: str = "page") -> Figure:
         raise ValueError(
             f"of {len(runs)} runs, no two methods with a memory are done at the same setting: nothing to compare"
         )
-    height = 3.2
-    figure = new_figure(width, height * len(found))
-    for axes, (setting, points) in zip(figure.subplots(len(found), 1, squeeze=False).ravel(), found, strict=True):
+    heights = [max(3.2, room_for_labels(len(points))) for _, points in found]
+    figure = new_figure(width, sum(heights))
+    grid = figure.subplots(len(found), 1, squeeze=False, height_ratios=heights).ravel()
+    for axes, (setting, points), height in zip(grid, found, heights, strict=True):
         _draw_panel(axes, points, height)
         counts = sorted({len(p) for p in points.values()})
         seeds = "–".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
@@ -90,8 +91,10 @@ def _draw_panel(axes: Axes, points: dict[Method, dict[int, Point]], height: floa
     # Points of plasticity and of retention get about the same length, so that small differences look small.
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     (left, right), (low, high) = _at_least(left, right, high - low), _at_least(low, high, 0.6 * (right - left))
-    first = np.ceil((left - high) / SPACING) * SPACING
-    for forgetting in np.arange(first, right - low, SPACING):
+    (left, right), (low, high) = _in_percent(left, right), _in_percent(low, high)
+    spacing = SPACING * np.ceil((right - left) / 50)
+    first = np.ceil((left - high) / spacing) * spacing
+    for forgetting in np.arange(first, right - low, spacing):
         axes.plot((left, right), (left - forgetting, right - forgetting), color=SOFT_COLOUR, linewidth=0.5, alpha=0.6,
                   linestyle=(0, (1, 3)), zorder=0)  # fmt: skip
     axes.set_xlim(left, right)
@@ -109,6 +112,15 @@ def _at_least(low: float, high: float, span: float) -> tuple[float, float]:
     """
     more = max(0.0, span - (high - low)) / 2
     return low - more, high + more
+
+
+def _in_percent(low: float, high: float) -> tuple[float, float]:
+    """The range without what no accuracy can be, but for some room around a mark at the edge.
+
+    >>> _in_percent(-30.0, 40.0), _in_percent(90.0, 140.0)
+    ((-3.0, 40.0), (90.0, 103.0))
+    """
+    return max(low, -3.0), min(high, 103.0)
 
 
 def _label(method: Method) -> str:

@@ -12,7 +12,7 @@ from wane.runs.folder import RunFolder
 from wane.runs.identity import Method, method_of
 from wane.softmax.signals import SIGNALS
 from wane.views.comparable_runs import BASELINE, CONTROL, CONTROL_PAST, Setting, by_setting
-from wane.views.figures.style import label_ends, new_figure, plain, styled
+from wane.views.figures.style import label_ends, new_figure, plain, room_for_labels, styled
 from wane.views.palette import short_name, signal_colour
 from wane.views.statistics import mean_std
 from wane.views.summaries import accuracy_columns, accuracy_measures
@@ -64,7 +64,7 @@ def windows(
         of = f" of {', '.join(wanted)}" if wanted else ""
         raise ValueError(f"none of {len(runs)} runs is done and has a trend{of}: run some with "
                          "--set learner.trend.signal=log_tlr --set learner.trend.window=3")  # fmt: skip
-    height = 2.3
+    height = max(2.3, *(room_for_labels(len(lines) + len(controls)) for _, lines, controls in found))
     across = 1 if width == "column" else min(len(found), 2)
     down = -(-len(found) // across)
     figure = new_figure(width, height * down)

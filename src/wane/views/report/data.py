@@ -214,7 +214,8 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
     found: dict[str, Any] = {
         "name": run.name, "path": str(run.path), "method": method, "seed": run.seed, "config": run.settings_text,
         "own": run.own is not None,
-        "environment": _environment(summary), "notes": [], "missing": {}, "sentences": [], "epochs": 0, "kind": "class",
+        "environment": _environment(summary), "notes": [], "missing": {}, "sentences": [], "epochs": 0,
+        "kind": "class", "time": "epoch",
         "curves": None, "draw": None, "flow": None,
     }  # fmt: skip
     t = timeline(run.history, run.split) if has_history(run) else None

@@ -157,11 +157,13 @@ def _by_samples(t: Timeline, old: NDArray[np.bool_]) -> str:
         return ""  # classes and tasks of equal size: the two means are one
     accuracy, tasks = t.of("accuracy"), np.unique(t.class_task[old])
     then, now = accuracy[t.learnt(), np.arange(len(t.classes))], accuracy[-1]
-    means = []
+    means, of_classes = [], [percent(float(values[old].mean())) for values in (then, now)]
     for values in (then, now):
         of_tasks = [np.average(values[chosen], weights=t.images[chosen])
                     for task in tasks if (chosen := old & (t.class_task == task)).any()]  # fmt: skip
         means.append(percent(float(np.mean(of_tasks))))
+    if means == of_classes:
+        return ""
     return f"; mean over the samples of each task, as in the summary: {means[0]} to {means[1]}"
 
 

@@ -14,7 +14,16 @@ const taskColour = (task) => data.tasks[task % data.tasks.length];
 const percent = (x, digits = 1) => (x === null || !isFinite(x) ? "–" : `${(100 * x).toFixed(digits)} %`);
 const number = (x, digits = 3) => (x === null || !isFinite(x) ? "–" : x.toFixed(digits));
 const shown = (signal, x) => (signal === "accuracy" ? percent(x) : number(x));
-const short = (text, most = 14) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
+const short = (text, most) => ([...text].length > most ? `${[...text].slice(0, most - 1).join("")}…` : text);
+const ruler = document.createElement("canvas").getContext("2d");
+/** As much of a text as fits into so many pixels. */
+function fit(text, room, size) {
+  ruler.font = `${size}px ${getComputedStyle(document.body).fontFamily}`;
+  const letters = [...text];
+  if (ruler.measureText(text).width <= room) return text;
+  while (letters.length && ruler.measureText(`${letters.join("")}…`).width > room) letters.pop();
+  return `${letters.join("")}…`;
+}
 
 let run; // what is shown: an entry of data.runs, with `values`, (signal) -> Float32Array of epochs x classes
 
@@ -59,7 +68,7 @@ function showTip(text, event) {
 }
 const hideTip = () => (tip.hidden = true);
 
-const className = (c) => run.names[c] ?? String(c);
+const className = (c) => (run.names[c] ?? String(c)).replace(/\s+/g, " "); // a line break would be two lines in a chart
 const position = (c) => run.classes.indexOf(c);
 const width = (figure) => Math.max(240, figure.clientWidth - 20);
 /** The starts of tasks, between the epochs on either side. */

@@ -10,8 +10,9 @@ function drawConditional() {
   }));
   levels.forEach(([level, rows], i) => {
     const figure = where.children[i];
-    if (!rows[0].n) return figure.append(element("p", { class: "none" }, `No class was at this accuracy: with ${d3.median(run.images)} test images a class it moves in steps of ${(100 / d3.median(run.images)).toFixed(1)} points.`));
-    const bins = rows.flatMap((row) => {
+    if (!rows[0].n) return figure.append(element("p", { class: "none" }, `No ${run.kind} was at this accuracy: with ${Math.round(d3.median(run.images))} test samples a ${run.kind} it moves in steps of ${(100 / d3.median(run.images)).toFixed(1)} points.`));
+    // Of fewer observations a density would make up a shape.
+    const bins = rows.filter((row) => row.n >= 5).flatMap((row) => {
       const top = d3.max(row.density);
       return row.density.map((d, j) => ({ signal: row.signal, x: (j + 0.5) / row.density.length, d: d / top }));
     });
@@ -40,7 +41,7 @@ function drawSmoothness() {
   const common = { fy: "signal", y: "phase" };
   const plot = Plot.plot({
     width: width(figure), height: 360, marginLeft: 60, marginRight: 76, marginBottom: 36,
-    x: { label: "absolute change from epoch to epoch", grid: true, nice: true, zero: true }, y: { domain: ["transition", "stable"], axis: null, padding: 0.25 },
+    x: { label: `absolute change from ${run.time} to ${run.time}`, grid: true, nice: true, zero: true }, y: { domain: ["transition", "stable"], axis: null, padding: 0.25 },
     fy: { domain: bounded, label: null, axis: "left", padding: 0.18 }, color: { type: "identity" },
     marks: [
       Plot.ruleY(rows, { ...common, x1: "whisker_low", x2: "whisker_high", stroke: (r) => colour(r.signal) }),
@@ -53,6 +54,6 @@ function drawSmoothness() {
   });
   draw(figure, plot, "change from epoch to epoch by signal, around the start of a task and elsewhere");
   const n = (phase) => rows.find((r) => r.phase === phase)?.n ?? 0;
-  figure.append(element("p", { class: "foot" }, `Transition: ${run.around} epochs on either side of the start of a task. ` +
+  figure.append(element("p", { class: "foot" }, `Transition: ${run.around} ${run.time}${run.around === 1 ? "" : "s"} on either side of the start of a task. ` +
     `n = ${n("transition").toLocaleString("en")} in transition, ${n("stable").toLocaleString("en")} stable; a dot is the greatest change.`));
 }

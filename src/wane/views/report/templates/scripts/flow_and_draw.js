@@ -38,7 +38,7 @@ function drawFlow() {
   const takers = run.flow.takers[k].filter(([, share]) => share > 0).map(([c, share]) => ({ c, share, task: run.class_task[position(c)] }));
   const bars = Plot.plot({
     width: width(side), height: 24 * takers.length + 40, marginLeft: 110, marginRight: 46, x: { axis: null, domain: [0, Math.max(0.01, d3.max(takers, (t) => t.share) ?? 0)] },
-    y: { domain: takers.map((t) => t.c), label: null, tickFormat: (c) => short(className(c)), tickSize: 0 }, color: { type: "identity" },
+    y: { domain: takers.map((t) => t.c), label: null, tickFormat: (c) => fit(className(c), 100, 12), tickSize: 0 }, color: { type: "identity" },
     marks: [
       Plot.barX(takers, { y: "c", x: "share", fill: (t) => (t.task === undefined ? "var(--soft)" : taskColour(t.task)), insetTop: 3, insetBottom: 3,
         title: (t) => `${className(t.c)}${t.task === undefined ? "" : `, task ${t.task + 1}`}: ${percent(t.share)}` }),
@@ -80,7 +80,7 @@ function drawDraw() {
   const line = (where, values, title, domain, text) => {
     const rows = values.map((value, e) => ({ epoch: e + 1, value: value ?? NaN }));
     const plot = Plot.plot({
-      width: width(where), height: 190, marginLeft: 40, x: { label: "epoch", domain: [0.5, epochs + 0.5], ticks: Math.min(epochs, 8), tickFormat: "d" }, y: { label: null, grid: true, domain, ticks: 5 },
+      width: width(where), height: 190, marginLeft: 40, marginBottom: 36, x: { label: "epoch", domain: [0.5, epochs + 0.5], ticks: Math.min(epochs, 8), tickFormat: "d" }, y: { label: null, grid: true, domain, ticks: 5 },
       marks: [
         Plot.ruleX(starts, { x: (e) => e + 0.5, stroke: "var(--soft)", strokeDasharray: "3 3" }),
         Plot.line(rows, { x: "epoch", y: "value", stroke: "var(--near)", strokeWidth: 2 }),

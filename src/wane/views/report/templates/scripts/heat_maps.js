@@ -9,8 +9,8 @@ function heatMap(figure, values, { epochs, columns, tasks, domain, reverse, labe
   const groups = d3.groups(d3.range(k), (i) => run.class_task[i]).map(([task, rows]) => ({ task, from: rows[0], to: rows.at(-1) + 1 }));
   const named = k <= 40;
   const plot = Plot.plot({
-    width: width(figure), height: Math.min(640, Math.max(160, k * (named ? 14 : 5) + 40)), marginLeft: named ? 96 : 56, marginRight: 6,
-    x: { domain: [0.5, epochs + 0.5], label: "epoch", ticks: Math.min(epochs, 10), tickFormat: "d" },
+    width: width(figure), height: Math.min(640, Math.max(160, k * (named ? 14 : 5) + 40)), marginLeft: named ? 96 : 56, marginRight: 6, marginBottom: 36,
+    x: { domain: [0.5, epochs + 0.5], label: run.time, ticks: Math.min(epochs, 10), tickFormat: "d" },
     y: { domain: [k, 0], axis: null },
     color: diverging ? { type: "diverging", scheme: "PuOr", pivot: 0, domain, reverse, clamp: true, label: legend }
       : { scheme: data.sequential, domain, reverse, clamp: true, label: legend },
@@ -19,7 +19,7 @@ function heatMap(figure, values, { epochs, columns, tasks, domain, reverse, labe
       Plot.ruleX(starts, { x: (e) => e + 0.5, stroke: "var(--card)", strokeWidth: 1 }),
       Plot.ruleY(groups.slice(1), { y: "from", stroke: "var(--card)", strokeWidth: 1 }),
       named
-        ? Plot.text(columns, { x: 0.5, y: (c, i) => i + 0.5, text: (c) => short(className(c)), textAnchor: "end", dx: -6, fontSize: 11 })
+        ? Plot.text(columns, { x: 0.5, y: (c, i) => i + 0.5, text: (c) => fit(className(c), 88, 11), textAnchor: "end", dx: -6, fontSize: 11 })
         : Plot.text(groups, { x: 0.5, y: (g) => (g.from + g.to) / 2, text: (g) => `task ${g.task + 1}`, textAnchor: "end", dx: -6, fill: "var(--soft)" }),
     ],
   });
@@ -39,7 +39,7 @@ function heatMap(figure, values, { epochs, columns, tasks, domain, reverse, labe
     point(inside ? { epoch, i } : null, event);
   });
   plot.addEventListener("pointerleave", hideTip);
-  const key = Plot.legend({ color: plot.scale("color"), label: legend, width: Math.min(260, width(figure)), height: 44, ...(tickFormat && { ticks: domain[1] - domain[0], tickFormat }) });
+  const key = Plot.legend({ color: plot.scale("color"), label: legend, width: Math.min(260, width(figure)), height: 44, marginLeft: 12, marginRight: 12, ...(tickFormat && { ticks: domain[1] - domain[0], tickFormat }) });
   plot.setAttribute("role", "img");
   plot.setAttribute("aria-label", label);
   figure.replaceChildren(key, plot);
@@ -53,7 +53,7 @@ function cellText({ epoch, i }) {
   const at = epoch * run.classes.length + i;
   const signal = $("#map-signal").value;
   const others = data.signals.map((s) => s.name).filter((name) => name !== signal);
-  const head = `${className(run.classes[i])}, epoch ${epoch + 1} (${run.kind} of task ${run.class_task[i] + 1}, during task ${run.tasks[epoch] + 1})`;
+  const head = `${className(run.classes[i])}, ${run.time} ${epoch + 1} (${run.kind} of task ${run.class_task[i] + 1}, during task ${run.tasks[epoch] + 1})`;
   if (!isFinite(run.values.accuracy[at])) return `${head}\nnot evaluated yet`;
   const line = (names) => names.map((name) => `${name} ${shown(name, run.values[name][at])}`).join(", ");
   return `${head}\n${line([signal])}\n${line(others)}`;

@@ -32,9 +32,10 @@ async function choose(index) {
   $("#said").replaceChildren(...run.sentences.map((text) => element("li", {}, text)));
   $("#notes").replaceChildren(...run.notes.map((text) => element("p", {}, text)));
   $("#notes").hidden = !run.notes.length;
-  $("#environment").replaceChildren(...Object.entries({ folder: run.path, method: run.method, seed: String(run.seed), ...run.environment })
+  $("#environment").replaceChildren(...Object.entries({ folder: run.path, method: run.method, ...(run.seed === null ? {} : { seed: String(run.seed) }), ...run.environment })
     .flatMap(([term, text]) => [element("dt", {}, term), element("dd", {}, text)]));
   $("#toml").textContent = run.config;
+  $("#toml-is").textContent = run.own ? "What its owner said of it" : "The complete config, ready to be run again";
   if (run.epochs) {
     fillWho();
     fillFlow();

@@ -8,17 +8,16 @@ const LISTS = {
   decline: {
     empty: "No class of an earlier task kept its accuracy while its signals fell.",
     columns: { "accuracy": (r) => `${percent(r.accuracy[0])} → ${percent(r.accuracy[1])}`, "mean change": (r) => number(r.drift).replace("-", "−"),
-      "+ctl": (r) => `${number(r.ctl[0], 2)} → ${number(r.ctl[1], 2)}`, "+nkl": (r) => `${number(r.nkl[0], 2)} → ${number(r.nkl[1], 2)}`,
-      "+log_tlr": (r) => `${number(r.log_tlr[0], 2)} → ${number(r.log_tlr[1], 2)}` },
+      "ctl": (r) => `${number(r.ctl[0], 2)} → ${number(r.ctl[1], 2)}`, "nkl": (r) => `${number(r.nkl[0], 2)} → ${number(r.nkl[1], 2)}`,
+      "log_tlr": (r) => `${number(r.log_tlr[0], 2)} → ${number(r.log_tlr[1], 2)}` },
   },
   near: {
     empty: "No class is at 0 %.",
-    columns: { "rank": (r) => number(r.rank, 1), "cm": (r) => number(r.cm, 2), "+log_tlr": (r) => number(r.log_tlr, 2), "ctl": (r) => number(r.ctl, 3), "+nkl": (r) => number(r.nkl, 2) },
+    columns: { "rank": (r) => number(r.rank, 1), "cm": (r) => number(r.cm, 2), "log_tlr": (r) => number(r.log_tlr, 2), "ctl": (r) => number(r.ctl, 3), "nkl": (r) => number(r.nkl, 2) },
   },
 };
 const SHORT = 10;
 
-/** A column whose name starts with + is left out on a phone. */
 function drawList(name, all = false) {
   const where = $(`[data-list="${name}"]`);
   const { empty, columns } = LISTS[name];
@@ -27,12 +26,11 @@ function drawList(name, all = false) {
   if (name === "risk") $("#risk-check").textContent = run.check ?? "";
   if (!rows.length) return say(where, run.missing[name] ?? empty);
   const heads = Object.keys(columns);
-  const kind = (head) => (head.startsWith("+") ? "num extra" : "num");
-  const head = element("tr", {}, element("th", { scope: "col" }, run.kind), ...heads.map((h) => element("th", { scope: "col", class: kind(h) }, h.replace("+", ""))));
+  const head = element("tr", {}, element("th", { scope: "col" }, run.kind), ...heads.map((h) => element("th", { scope: "col", class: "num" }, h)));
   const body = (all ? rows : rows.slice(0, SHORT)).map((row) => {
     const open = element("button", { type: "button", class: "link", onclick: () => showClass(row.class) }, className(row.class));
     const about = element("span", { class: "n" }, `task ${(row.task ?? row.class_task) + 1}`);
-    return element("tr", {}, element("th", { scope: "row" }, open, about), ...heads.map((h) => element("td", { class: kind(h) }, columns[h](row))));
+    return element("tr", {}, element("th", { scope: "row" }, open, about), ...heads.map((h) => element("td", { class: "num", "data-label": h }, columns[h](row))));
   });
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...body));
   where.replaceChildren(element("div", { class: "scroll", role: "region", tabindex: "0", "aria-labelledby": `h-${name}` }, table));
@@ -46,7 +44,7 @@ function drawSummary() {
   const percents = signal === "accuracy";
   const text = ([mean, std, n], several) => {
     if (mean === null) return ["–"];
-    const shape = (x) => (percents ? (100 * x).toFixed(1) : x.toFixed(3));
+    const shape = (x) => (percents ? (100 * x).toFixed(1) : x.toFixed(3)).replace("-", "−");
     return [shape(mean), " ", element("small", {}, std === null ? several ? `(${n})` : "" : `± ${shape(std)} (${n})`)];
   };
   for (const table of document.querySelectorAll("#summary table")) {

@@ -49,7 +49,7 @@ function drawCurves() {
   const band = wide && run.class_task.filter((task) => `task ${task}` === $("#who").value).length > 2; // of two, it fills the box
   const plot = Plot.plot({
     width: width(figure), height, marginRight: 76, marginTop: 26, marginBottom: 34,
-    x: { label: "epoch", domain: [0.5, run.epochs + 0.5], ticks: Math.min(run.epochs, 10), tickFormat: "d" },
+    x: { label: run.time, domain: [0.5, run.epochs + 0.5], ticks: Math.min(run.epochs, 10), tickFormat: "d" },
     y: { domain: [0, 1], label: null, grid: true, ticks: 5 },
     marks: [
       Plot.ruleX(boundaries(), { x: "at", stroke: "var(--soft)", strokeDasharray: "3 3" }),
@@ -70,7 +70,7 @@ function drawCurves() {
     const row = plot.value;
     if (!row) return hideTip();
     const lines = signals.map((s) => `${s} ${shown(s, row[s])}${wide && isFinite(row[s]) ? ` ± ${shown(s, row[`${s} std`])}` : ""}`);
-    showTip([`epoch ${row.epoch}, task ${row.task + 1}`, ...lines].join("\n"), event);
+    showTip([`${run.time} ${row.epoch}, task ${row.task + 1}`, ...lines].join("\n"), event);
   });
   plot.addEventListener("pointerleave", hideTip);
   draw(figure, plot, `${$("#who").selectedOptions[0].text}: ${signals.join(", ")} over ${run.epochs} epochs`);
