@@ -58,11 +58,11 @@ def summary_values(summary: dict[str, Any]) -> dict[str, float]:
         for name, value in values.items()
         if value is not None
     }
-    return metrics | {f"summary/{name}": float(summary[name]) for name in ("steps", "seconds")}
+    return metrics | {f"summary/{name}": float(summary[name]) for name in ("steps", "seconds") if name in summary}
 
 
 def _label(index: int, names: Sequence[str]) -> str:
     """`class_007_cattle`: sorted as numbers are, and with nothing that MLflow refuses in a name."""
     number = f"class_{index:0{max(3, len(str(len(names) - 1)))}d}"
-    name = re.sub(r"[^\w.-]+", "_", names[index]).strip("_")[:100]
+    name = re.sub(r"[^\w.-]+", "_", names[index] if index < len(names) else "").strip("_")[:100]
     return number if name in ("", str(index)) else f"{number}_{name}"

@@ -47,5 +47,7 @@ def _parted(e: Evaluation, history: History) -> list[Evaluation]:
         return [e]
     parts = [(~ahead, e.split), *([(ahead, FUTURE[e.split])] if e.split in FUTURE else [])]
     return [
-        Evaluation(e.step, e.task, split, e.classes[of], e.n[of], e.values[of]) for of, split in parts if np.any(of)
+        Evaluation(e.step, e.task, split, e.classes[of], e.n[of], e.values[of], None if e.bins is None else e.bins[of])
+        for of, split in parts
+        if np.any(of)
     ]
