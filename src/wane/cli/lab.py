@@ -54,8 +54,10 @@ def run(
     folder = out or Path("runs") / file_name(f"{config.recipe}-seed{config.seed}")
 
     from wane.cli.listeners import follow
+    from wane.runs.folder import RunFolder
     from wane.training.progress import Progress
     from wane.training.run import run as run_config
+    from wane.views.ladder import ladder_sentence, with_ladders
     from wane.views.tables.terminal import summary_table
 
     config = complete(config)
@@ -70,7 +72,10 @@ def run(
         raise typer.Exit(130) from None
     if quiet:
         return
-    _print(summary_table(summary), f"{folder}: done in {summary['seconds']:.0f} s of training and evaluation")
+    _print(summary_table(summary))
+    if measured := with_ladders([RunFolder(folder)]):
+        _print("", ladder_sentence(measured), "")
+    _print(f"{folder}: done in {summary['seconds']:.0f} s of training and evaluation")
 
 
 def runs(

@@ -32,7 +32,7 @@ def figure(
     name: Annotated[
         str,
         typer.Argument(
-            help="trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff or recovery."
+            help="ladder, trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff or recovery."
         ),
     ],
     runs: Runs,

@@ -7,8 +7,8 @@ the loss, and the colour of the text for accuracy, against which everything else
 from wane.softmax.registry import SIGNALS
 
 __all__ = [
-    "BACKGROUND", "INK", "SEQUENTIAL", "SOFT", "TASKS", "is_bounded", "short_name", "signal_colour", "signal_unit",
-    "task_colour",
+    "BACKGROUND", "INK", "LADDER", "SEQUENTIAL", "SOFT", "TASKS", "is_bounded", "short_name", "signal_colour",
+    "signal_unit", "task_colour",
 ]  # fmt: skip
 
 #: Text, quiet text and ground: light, dark.
@@ -17,6 +17,12 @@ SOFT = ("#626673", "#9ca1ae")
 BACKGROUND = ("#fbfaf8", "#12141a")
 #: Of heat maps, by the name that matplotlib and d3 share: even steps, also in grey and for the colour-blind.
 SEQUENTIAL = "cividis"
+
+#: The parts of what was lost, from what is kept to what only all training rows would bring back: light, dark.
+LADDER = {
+    "now": ("#2f6690", "#5b9bd0"), "bias": ("#e69f00", "#f2b632"), "head": ("#009e73", "#35c79b"),
+    "features": ("#c9ced6", "#565e6c"),
+}  # fmt: skip
 
 #: Paul Tol's "light" set, for tasks side by side: fills that stand out on paper and on a dark ground.
 TASKS = ("#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#99ddff", "#bbcc33", "#aaaa00")

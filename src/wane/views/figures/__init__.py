@@ -1,7 +1,8 @@
 """The figures: functions of run folders, by name, and how to write one to a file.
 
 >>> list(FIGURES)
-['trajectories', 'smoothness', 'conditional', 'windows', 'heatmap', 'draw', 'flow', 'tradeoff', 'recovery']
+['trajectories', 'smoothness', 'conditional', 'windows', 'heatmap', 'draw', 'flow', 'tradeoff', 'recovery',
+ 'ladder']
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from wane.registry import Registry
 from wane.runs.folder import RunFolder
 from wane.views.figures.classes import draw, flow, heatmap
 from wane.views.figures.fonts import families_for, letters_of, what_to_install
+from wane.views.figures.ladder import ladder
 from wane.views.figures.recovery import recovery
 from wane.views.figures.signals import conditional, smoothness, trajectories
 from wane.views.figures.style import in_style
@@ -29,13 +31,16 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "FIGURES", "conditional", "draw", "draw_figure", "flow", "heatmap", "recovery", "save_figure", "smoothness",
-    "tradeoff", "trajectories", "windows",
+    "FIGURES", "conditional", "draw", "draw_figure", "flow", "heatmap", "ladder", "recovery", "save_figure",
+    "smoothness", "tradeoff", "trajectories", "windows",
 ]  # fmt: skip
 
 FIGURES: Registry[Callable[..., Any]] = Registry(
     "figure",
-    {f.__name__: f for f in (trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff, recovery)},
+    {
+        f.__name__: f
+        for f in (trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff, recovery, ladder)
+    },
 )
 SUFFIXES = (".png", ".pdf", ".svg")
 

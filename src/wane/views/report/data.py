@@ -36,6 +36,7 @@ from wane.views.report.findings import (
     three_sentences,
     timeline,
 )
+from wane.views.report.ladder import run_ladder
 from wane.views.report.pack import pack, plain
 from wane.views.statistics import mean_std
 from wane.views.summaries import SETTINGS, recorded_summaries
@@ -96,7 +97,8 @@ def shown_summaries(values: dict[str, Summarised]) -> list[str]:
         for name, value in of_signal.items()
         if value is not None
     }
-    return [name for name in SUMMARIES if name in there]
+    # the rungs of a ladder have a section of their own
+    return [name for name, row in SUMMARIES.items() if name in there and row.source == "history"]
 
 
 def summary_rows(
@@ -202,13 +204,14 @@ def draw(run: RunFolder, t: Timeline) -> dict[str, Any] | None:
     }  # fmt: skip
 
 
-def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, Any]:
+def prepare(run: RunFolder, method: str, *, curves: bool = True, beside: Sequence[RunFolder] = ()) -> dict[str, Any]:
     """One run as plain values. What it does not have is None, with the reason in `missing`.
 
     Args:
         run: its folder.
         method: the title of its method.
         curves: with the packed tables of every class and epoch.
+        beside: other runs of the page, among which may be one of joint training.
     """
     summary = run.summary
     found: dict[str, Any] = {
@@ -216,7 +219,7 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
         "own": run.own is not None,
         "environment": _environment(summary), "notes": [], "missing": {}, "sentences": [], "epochs": 0,
         "kind": "class", "time": "epoch",
-        "curves": None, "draw": None, "flow": None,
+        "curves": None, "draw": None, "flow": None, "ladder": None,
     }  # fmt: skip
     t = timeline(run.history, run.split) if has_history(run) else None
     if t is None:
@@ -256,6 +259,10 @@ def prepare(run: RunFolder, method: str, *, curves: bool = True) -> dict[str, An
             "others": {name: pack(t.of(name), top=6.5) for name in own},
         }  # fmt: skip
         found["draw"], found["flow"] = draw(run, t), flow(run, t)
+    found["ladder"] = run_ladder(run, beside)
+    if found["ladder"] is not None:  # it says what was lost, and more
+        lost, *rest = found["ladder"].pop("sentences")
+        found["sentences"][:1] = [lost, " ".join(rest)]
     found["missing"] = _missing(run, t) | ({"risk": no_risk} if no_risk else {})
     return dict(plain(found))
 

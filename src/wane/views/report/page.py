@@ -18,8 +18,9 @@ from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
 from wane.views.observations import has_history, recorded_signals
 from wane.views.page_template import page_templates
-from wane.views.palette import SEQUENTIAL, TASKS, is_bounded, signal_colour
+from wane.views.palette import LADDER, SEQUENTIAL, TASKS, is_bounded, signal_colour
 from wane.views.report.data import RunGroup, group_runs, prepare, shown_summaries, summaries, summary_rows
+from wane.views.report.ladder import ladder_data
 from wane.views.report.pack import script_json
 from wane.views.summaries import SETTINGS
 
@@ -28,7 +29,7 @@ __all__ = ["report_page", "write_report"]
 #: The embedded data of all runs together; with the chart library and the rest of the page, 8 MB are not reached.
 MOST_BYTES = 6_500_000
 #: What draws the charts, one script in the page: from `base`, which all stand on, to `page`, which begins.
-SCRIPTS = ("base", "trajectories", "heat_maps", "distributions", "flow_and_draw", "tables", "page")
+SCRIPTS = ("base", "ladder", "trajectories", "heat_maps", "distributions", "flow_and_draw", "tables", "page")
 #: Up to this number of runs, the summary has a row for each; above, a row for each method.
 FEW_RUNS = 6
 
@@ -46,6 +47,7 @@ def report_page(runs: Sequence[RunFolder], *, title: str | None = None, most_byt
         raise ValueError("no run was given: name run folders, or a folder that holds some")
     groups = group_runs(runs)
     prepared, left_out = _prepare_all(groups, most_bytes)
+    ladder = ladder_data(groups)
     values = {str(run.path): summaries(run) for run in runs if has_history(run) and _measured(run)}
     each = [RunGroup(entry["label"], [RunFolder(Path(entry["path"]))]) for entry in prepared]
     settings = [s for s in SETTINGS if any(s in found for found in values.values())] or ["class"]
@@ -67,7 +69,7 @@ def report_page(runs: Sequence[RunFolder], *, title: str | None = None, most_byt
             }
             for setting in settings
         },
-        "tasks": TASKS, "sequential": SEQUENTIAL, "runs": prepared,
+        "tasks": TASKS, "sequential": SEQUENTIAL, "ladder": ladder, "runs": prepared,
     }  # fmt: skip
     charts = "\n".join(_template(f"scripts/{name}.js") for name in SCRIPTS)
     scripts = [*(_vendored(name) for name in ("d3.min.js", "plot.umd.min.js")), charts]
@@ -77,7 +79,7 @@ def report_page(runs: Sequence[RunFolder], *, title: str | None = None, most_byt
         first=prepared[0], signals=signals, light=colours[0], dark=colours[1], by_run=len(runs) <= FEW_RUNS,
         settings=settings, summary=data["summary"][settings[0]], style=Markup(_template("report.css")),
         scripts=[Markup(text) for text in scripts], hashes=[_hash(text) for text in scripts],
-        data=Markup(script_json(data)),
+        data=Markup(script_json(data)), ladder=ladder, ladder_colours=LADDER,
     )  # fmt: skip
 
 
@@ -89,7 +91,8 @@ def write_report(runs: Sequence[RunFolder], path: str | os.PathLike[str], *, tit
 def _prepare_all(groups: Sequence[RunGroup], most_bytes: int) -> tuple[list[dict[str, Any]], list[str]]:
     """Every run, finished ones first; and the labels of those whose curves found no room."""
     labelled = [(_label(run, group), run, group.title, i) for group in groups for i, run in enumerate(group.runs)]
-    whole = {str(run.path): prepare(run, method) for _, run, method, _ in labelled}
+    every = [run for group in groups for run in group.runs]
+    whole = {str(run.path): prepare(run, method, beside=every) for _, run, method, _ in labelled}
     for label, run, _, _ in labelled:
         whole[str(run.path)]["label"] = label
     sizes = {key: len(script_json(entry)) for key, entry in whole.items()}

@@ -26,8 +26,9 @@ def summary_table(summary: dict[str, Any]) -> Table:
     recorded = {setting: found for setting in SETTINGS if (found := recorded_summaries(summary, setting))}
     names = [
         name
-        for name in SUMMARIES
-        if any(values.get(name) is not None for found in recorded.values() for values in found.values())
+        for name, row in SUMMARIES.items()
+        if row.source == "history"  # the ladder has a sentence of its own
+        and any(values.get(name) is not None for found in recorded.values() for values in found.values())
     ]
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("signal")

@@ -6,6 +6,7 @@ const noCurves = () => run.epochs
 
 function drawAll() {
   hideTip();
+  drawLadders();
   drawCurves();
   drawMap();
   if (run.epochs) {
