@@ -171,7 +171,7 @@ def test_the_table_has_a_grid_of_the_rungs(tmp_path):
     summary["metrics"] = {"accuracy": {"average": 0.55, "bias_memory": 0.6, "head_all": 0.725}}
     (run.path / "summary.json").write_text(json.dumps(summary))
     done = CliRunner().invoke(app, ["table", "auto", str(run.path)])
-    assert "where the accuracy went" in done.output
-    header, values = done.output.split("where the accuracy went\n")[1].splitlines()[0:3:2]
+    assert "what comes back" in done.output
+    header, values = done.output.split("what comes back\n")[1].splitlines()[0:3:2]
     assert header.split("  ")[-1].strip() == "head on all training rows ↑"
     assert values.split()[-2:] == ["60.00", "72.50"]
