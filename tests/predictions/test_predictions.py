@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import torch
 
+from wane.predictions import files
 from wane.predictions.predictions import PredictionsError, read_predictions
 from wane.predictions.reading import read_samples
 
@@ -421,3 +422,28 @@ def test_rows_of_a_later_chunk_are_counted_from_the_first(tmp_path, monkeypatch)
     path = npz(tmp_path, logits=bad(LOGITS, 3, 0, np.inf), y=LABELS)
     with pytest.raises(PredictionsError, match="the logit of class 0 in row 3 is inf"):
         read_samples(path)
+
+
+def test_npz_stays_on_the_disk_unless_compressed(tmp_path):
+    plain, packed = tmp_path / "a.npz", tmp_path / "b.npz"
+    fortran = np.asfortranarray(LOGITS)
+    for extra in ({}, {"logits": fortran}):
+        arrays = {"labels": LABELS, "light": ["day"] * 4, "logits": LOGITS} | extra
+        np.savez(plain, **arrays)
+        np.savez_compressed(packed, **arrays)
+        for path in (plain, packed):
+            check(read_predictions(path), path)
+    assert isinstance(files.READERS[".npz"][0](plain)["logits"], np.memmap)
+    assert not isinstance(files.READERS[".npz"][0](packed)["logits"], np.memmap)
+    p = read_predictions(plain)
+    p.logits[0, 0] = 99
+    check(read_predictions(plain), plain)
+
+
+@pytest.mark.parametrize("name", ["x.parquet", "x.jsonl", "x.json", "x.npy", "x.csv"])
+def test_what_is_broken_is_one_sentence_for_samples_too(tmp_path, name):
+    for content in (b"", b"not what it says " * 9, b"PAR1" + b"\0" * 99 + b"PAR1", b"[1, 2", b"3\n"):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(PredictionsError) as caught:
+            read_samples(tmp_path / name)
+        assert one_sentence(str(caught.value)).startswith(str(tmp_path / name))

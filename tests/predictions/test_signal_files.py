@@ -159,3 +159,28 @@ def test_heads_of_other_sizes_are_said(tmp_path):
     result = compare(read_samples(first), read_samples(second))
     assert "no logits, so every signal is over all classes of its own model" in result.notes[0]
     assert {*result.groups["verdict"]} == {"steady"}
+
+
+def test_rows_that_someone_else_wrote(tmp_path):
+    """Tokens, whose label has another name."""
+    rows = pl.DataFrame({
+        "token": [5, 6, 5], "accuracy": [1.0, 0.0, 1.0], "loss": [0.1, 2.0, 0.2], "rank": [1, 3, 1],
+        "document": ["a", "a", "b"], "position": [1, 2, 1], "kind": ["word", "word", "number"],
+    })  # fmt: skip
+    metadata = signal_files.signal_metadata(num_classes=9, signals=["accuracy", "loss"], by=["kind"], label="token")
+    rows.write_parquet(tmp_path / "t.parquet", metadata=metadata)
+    samples = read_samples(tmp_path / "t.parquet")
+    assert samples.labels.tolist() == [5, 6, 5]
+    assert score(samples).groups.select("kind", "n", "accuracy").rows() == [("word", 2, 0.5), ("number", 1, 1.0)]
+    assert compare(samples, samples).clustered
+
+
+def test_a_file_without_answers_cannot_be_compared(tmp_path):
+    with SignalWriter(tmp_path / "s.parquet", num_classes=3) as writer:
+        writer.write({"loss": np.ones(4), "rank": np.ones(4)}, np.zeros(4, dtype=int))
+    samples = read_samples(tmp_path / "s.parquet")
+    assert score(samples).overall["loss"] == 1
+    with pytest.raises(
+        PredictionsError, match=r"does not say which answers are right .it has loss, rank.: save accuracy"
+    ):
+        compare(samples, samples)

@@ -65,6 +65,12 @@ def align(before: Predictions | Samples, after: Predictions | Samples, *, common
     array([0.127, 0.002], dtype=float32)
     """
     first, second = measure(before), measure(after)
+    for samples in (first, second):
+        if "accuracy" not in samples.values:
+            there = ", ".join(samples.values) or "nothing"
+            raise PredictionsError(
+                f"{samples.path} does not say which answers are right (it has {there}): save accuracy"
+            )
     try:
         second, shared = _same_classes(first, second)
         first = replace(first, class_names=second.class_names)

@@ -5,9 +5,14 @@ Errors raised here leave out the path, which `wane.predictions.predictions.read_
 
 from __future__ import annotations
 
+import math
+import os
 import re
+import struct
 import warnings
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,7 +27,7 @@ from wane.softmax.inputs import SUM_TOLERANCE
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["ALIASES", "KNOWN", "READERS", "Found", "PredictionsError"]
+__all__ = ["ALIASES", "KNOWN", "READERS", "Found", "PredictionsError", "one_sentence"]
 
 ALIASES: dict[str, tuple[str, ...]] = {
     "logits": ("logits",),
@@ -41,22 +46,58 @@ class PredictionsError(ValueError):
     """Predictions that cannot be used, in one sentence: which file, what is wrong, what to do."""
 
 
+@contextmanager
+def one_sentence(path: Path, how: str) -> Iterator[None]:
+    """Turn whatever a broken file raises, which differs from library to library, into a `PredictionsError`."""
+    try:
+        yield
+    except (PredictionsError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of polars is no Exception
+        reason = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(" .")
+        what = f"{path.suffix} ({type(error).__name__}: {reason})"
+        raise PredictionsError(f"{path} cannot be read as {what}: save it again with {how}") from error
+
+
 def _read_npz(path: Path) -> Found:
     with path.open("rb") as stream:
         file = np.load(stream, allow_pickle=False)
         if not isinstance(file, Mapping):
             raise PredictionsError("is a single array: save it with np.savez(path, logits=..., labels=...)")
-        return {key: _readable(file, key) for key in file}
+        return {key: _readable(path, file, key) for key in file}
 
 
-def _readable(file: Mapping[str, Any], key: str) -> Any:
+def _readable(path: Path, file: Mapping[str, Any], key: str) -> Any:
     """An array of the archive; None for one that is not needed and would have to be unpickled."""
     try:
+        if (
+            key in (*ALIASES["logits"], *ALIASES["probabilities"])
+            and (array := _stored(path, f"{key}.npy")) is not None
+        ):
+            return array
         return file[key]
     except ValueError:
         if key in KNOWN:
             raise
         return None
+
+
+def _stored(path: Path, member: str) -> NDArray[Any] | None:
+    """An array of the archive that stays on the disk until it is looked at; None if it is compressed."""
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        there = archive.getinfo(member)
+        if there.compress_type != zipfile.ZIP_STORED:
+            return None
+        file.seek(there.header_offset + 26)  # of the entry: the lengths of its name and of its extra field
+        file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, column_major, dtype = read(file)
+        if dtype.hasobject or 0 in shape:
+            return None
+        if file.tell() + dtype.itemsize * math.prod(shape) > there.header_offset + there.file_size + 4096:
+            return None  # the header promises more than there is: for numpy to say
+        return np.memmap(path, dtype, "c", file.tell(), shape, "F" if column_major else "C")
 
 
 def _read_torch(path: Path) -> Found:

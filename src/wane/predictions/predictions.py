@@ -17,7 +17,7 @@ from torch import Tensor
 
 from wane.predictions import examples
 from wane.predictions.contents import assemble
-from wane.predictions.files import ALIASES, READERS, PredictionsError
+from wane.predictions.files import ALIASES, READERS, PredictionsError, one_sentence
 from wane.registry import UnknownNameError
 from wane.softmax.signals import signals
 
@@ -94,12 +94,8 @@ def load(path: str | os.PathLike[str]) -> Predictions:
         raise PredictionsError(f"{path} is an {error}") from None
     if not path.is_file():
         raise PredictionsError(f"{path} is not a file: check the path")
-    try:
-        return Predictions(**assemble(reader(path)), path=path)
-    except PredictionsError as error:
-        raise PredictionsError(f"{path} {error}") from error
-    except Exception as error:  # what a broken file raises differs from library to library
-        reason = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(" .")
-        raise PredictionsError(
-            f"{path} cannot be read as {path.suffix} ({type(error).__name__}: {reason}): save it again with {how}"
-        ) from error
+    with one_sentence(path, how):
+        try:
+            return Predictions(**assemble(reader(path)), path=path)
+        except PredictionsError as error:
+            raise PredictionsError(f"{path} {error}") from error

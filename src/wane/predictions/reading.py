@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from wane.predictions import examples, lm_eval, vllm
-from wane.predictions.files import PredictionsError
+from wane.predictions.files import one_sentence
 from wane.predictions.predictions import Predictions, load
 from wane.predictions.samples import Samples, measure
 from wane.predictions.signal_files import is_signal_file, read_signals
@@ -35,7 +35,8 @@ def read_samples(path: str | os.PathLike[str], *, normalise: str = "none", vocab
     899
     """
     place = examples.find(path)
-    try:
+    lm_eval.LENGTHS[normalise]  # an unknown name is an error, whatever the file is
+    with one_sentence(place, "what wrote it"):
         if place.is_dir():
             return lm_eval.read_lm_eval(place, normalise)
         if place.is_file() and place.suffix.lower() in (".jsonl", ".ndjson", ".json"):
@@ -46,13 +47,6 @@ def read_samples(path: str | os.PathLike[str], *, normalise: str = "none", vocab
                 return vllm.read_vllm(place, vocabulary)
         if place.is_file() and is_signal_file(place):
             return read_signals(place)
-    except (PredictionsError, OSError):
-        raise
-    except Exception as error:  # what a broken file raises differs from library to library
-        reason = (str(error).splitlines() or [""])[0].split(". ")[0].rstrip(" .")
-        raise PredictionsError(
-            f"{place} cannot be read as {place.suffix} ({type(error).__name__}: {reason}): save it again"
-        ) from error
     return measure(load(place))
 
 

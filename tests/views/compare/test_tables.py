@@ -9,6 +9,7 @@ from rich.console import Console
 
 from wane.predictions.comparison import compare, score
 from wane.predictions.predictions import Predictions, read_predictions
+from wane.predictions.samples import Samples
 from wane.views.compare.sentences import sentences
 from wane.views.compare.tables import comparison_tables, percent, score_table
 
@@ -87,3 +88,15 @@ def test_who_took_the_answers():
     assert "Samples that turned from right to wrong, worst first (229)" in shown
     assert "hidden gain" in shown
     assert "improving" not in shown
+
+
+def test_what_was_not_saved_has_no_column():
+    right = {"accuracy": np.array([1.0] * 12), "loss": np.full(12, 0.5)}
+    wrong = {"accuracy": np.array([0.0] * 12), "loss": np.full(12, 1.5)}
+    first, second = (Samples(np.zeros(12, dtype=np.int64), values, 0, ("a",)) for values in (right, wrong))
+    shown = printed(score_table(score(first)))
+    assert shown.splitlines()[0].split() == ["class", "n", "acc", "loss"]
+    assert "rank" not in shown
+    assert "100% → 0%" in printed(comparison_tables(compare(first, second)))
+    lost = Samples(np.zeros(12, dtype=np.int64), {"loss": np.full(12, 0.5)}, 0)
+    assert printed(score_table(score(lost))).splitlines()[0].split() == ["class", "n", "loss"]

@@ -40,16 +40,18 @@ def score_table(scores: Scores, *, top: int | None = None) -> RenderableType:
     Worst first; rank is the median rank of the true label.
     9 more classes, all better.
     """
-    columns: dict[str, Cell] = {"n": lambda row: f"{row['n']}", "acc": lambda row: percent(row["accuracy"])}
-    columns |= {name: _value(name) for name in SIGNALS if name != "accuracy" and name in scores.groups.columns}
-    columns["rank"] = lambda row: f"{row['median_rank']:g}"
+    there = scores.groups.columns
+    columns: dict[str, Cell] = {"n": lambda row: f"{row['n']}"}
+    columns |= {"acc": lambda row: percent(row["accuracy"])} if "accuracy" in there else {}
+    columns |= {name: _value(name) for name in SIGNALS if name != "accuracy" and name in there}
+    columns |= {"rank": _rank("median_rank")} if "median_rank" in there else {}
     shown = scores.groups.head(len(scores.groups) if top is None else top)
     table = _table([*shown.to_dicts(), {**scores.overall, "name": "all"}], columns, kind_of_group(scores.by))
     if table.row_count > 1:
         table.rows[-2].end_section = True
     rest = len(scores.groups) - len(shown)
     more = [f"{rest:,} more {kind_of_group(scores.by, rest)}, all better."] if rest else []
-    legend = "Worst first; rank is the median rank of the true label."
+    legend = "Worst first" + ("; rank is the median rank of the true label." if "rank" in columns else ".")
     return Group(table, *_lines([legend, *more, *scores.notes]))
 
 
@@ -78,11 +80,10 @@ def comparison_tables(comparison: Comparison, *, top: int | None = None) -> Rend
     signals = {name: _change(name) for name in SHOWN if f"{name}_change" in there}
     taken = _takers(comparison)
     nearness: dict[str, Cell] = {
-        "cm": lambda row: _number(row.get("cm_after")),
-        "log_tlr": lambda row: _number(row.get("log_tlr_after")),
-        "median rank": lambda row: f"{row['median_rank_after']:g}",
-        "nats short": lambda row: _number(row.get("gap_after"), 2),
+        name: _value(f"{name}_after") for name in ("cm", "log_tlr") if f"{name}_after" in there
     }
+    nearness |= {"median rank": _rank("median_rank_after")} if "median_rank_after" in there else {}
+    nearness |= {"nats short": lambda row: _number(row["gap_after"], 2)} if "gap_after" in there else {}
     for name in ("lost", "hidden decline", "mixed"):
         add(_heading(name), comparison.having(name), {**count, **accuracy, **signals}, STYLES[name])
     lost = comparison.having("lost").filter(pl.col("name").is_in([*taken]))
@@ -133,12 +134,14 @@ def _flips(comparison: Comparison) -> tuple[str, pl.DataFrame, dict[str, Cell]]:
     return f"Samples that turned from right to wrong, worst first ({total:,})", rows, columns
 
 
-def percent(value: float) -> str:
+def percent(value: float | None) -> str:
     """A rate to print, so that only a rate of exactly 0 or 1 reads as one.
 
     >>> percent(0.0), percent(0.0004), percent(0.972), percent(0.9999)
     ('0%', '0.1%', '97.2%', '99.9%')
     """
+    if value is None:
+        return "–"
     shown = 100 * value if value in (0, 1) else min(max(100 * value, 0.1), 99.9)
     return f"{shown:.0f}%" if value in (0, 1) else f"{shown:.1f}%"
 
@@ -165,6 +168,10 @@ def _table(rows: Iterable[Row], columns: dict[str, Cell], first: str) -> Table:
 
 def _value(name: str) -> Cell:
     return lambda row: _number(row[name])
+
+
+def _rank(name: str) -> Cell:
+    return lambda row: "–" if row[name] is None else f"{row[name]:g}"
 
 
 def _change(name: str) -> Cell:
