@@ -92,7 +92,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     predictions.score, predictions.compare, predictions.measure, correction.correct, language.tokens,
     lab.run, sweep, lab.runs, lab.archive, lab.log, lab.recipes,
     lab.methods, lab.data,
-    views.report, views.figure, views.table, views.at_risk, paper.diagnostics, paper.reproduce,
+    views.report, views.figure, views.table, views.export, views.at_risk, paper.diagnostics, paper.reproduce,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)

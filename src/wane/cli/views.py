@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["at_risk", "figure", "report", "table"]
+__all__ = ["at_risk", "export", "figure", "report", "table"]
 
 Runs = Annotated[
     list[Path],
@@ -32,7 +32,8 @@ def figure(
     name: Annotated[
         str,
         typer.Argument(
-            help="ladder, trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff or recovery."
+            help="trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff, recovery, ladder, "
+            "reliability or compass."
         ),
     ],
     runs: Runs,
@@ -40,7 +41,9 @@ def figure(
     method: Method = None,
     signal: Annotated[list[str] | None, typer.Option(help="A signal, such as cm; as often as needed.")] = None,
     boundary: Annotated[int | None, typer.Option(min=1, help="trajectories: 1 is that of tasks 1 and 2.")] = None,
-    task: Annotated[int | None, typer.Option(min=1, help="trajectories: whose classes.")] = None,
+    task: Annotated[
+        int | None, typer.Option(min=1, help="trajectories: whose classes; reliability: at the end of which task.")
+    ] = None,
     around: Around = None,
     level: Levels = None,
     tolerance: Tolerance = None,
@@ -100,6 +103,24 @@ def table(
     if format == "csv":
         for note in made.notes:
             typer.echo(f"note: {note}", err=True)
+
+
+def export(
+    name: Annotated[str, typer.Argument(help="cleva: what the generator of the CLEVA-Compass takes.")],
+    runs: Runs,
+    out: Annotated[Path, typer.Option("-o", "--out", metavar="FILE", help="Where to.")],
+    method: Method = None,
+) -> None:
+    """Write runs in the form that another tool takes."""
+    from wane.files import write_page
+    from wane.registry import Registry
+    from wane.runs.folder import find_runs
+    from wane.views.compass import cleva_json
+    from wane.views.observations import choose
+
+    write = Registry("export", {"cleva": cleva_json})[name]
+    write_page(out, write(choose(find_runs(*runs), method)).encode())
+    typer.echo(f"wrote {out}", err=True)
 
 
 def report(

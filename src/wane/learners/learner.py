@@ -6,9 +6,11 @@ nothing to the loop: it sets the class attributes and overrides the hooks that i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -50,6 +52,8 @@ class Learner(nn.Module):
             task-incremental setting only.
         answers_ahead: whether it can be asked about tasks that have not begun. If not (a column for each task, class
             means), forward transfer is not measured.
+        compass: what the CLEVA-Compass should say of it beyond what the attributes above and the config tell, such as
+            ``{"multiple_models": 1}``: 1 for what needs supervision, 2 for what does not.
         needs_new_classes: whether no class may come twice; a stream of domains is then refused.
         decays: whether the optimiser's weight decay may act on it; if not, `learner.weight_decay` must be 0.
     """
@@ -68,6 +72,7 @@ class Learner(nn.Module):
     needs_task: ClassVar[bool] = False
     answers_ahead: ClassVar[bool] = True
     needs_new_classes: ClassVar[bool] = False
+    compass: ClassVar[Mapping[str, int]] = MappingProxyType({})
     decays: ClassVar[bool] = True
 
     def __init__(self, model: nn.Module, num_classes: int, options: Any = None) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -76,6 +77,7 @@ class PNN(Learner):
     source = "Rusu et al., Progressive Neural Networks, 2016"
     needs_task = True
     answers_ahead = False
+    compass: ClassVar[Mapping[str, int]] = {"multiple_models": 1}  # a column for each task, which it must be told
 
     def __init__(self, model: nn.Module, num_classes: int, options: Any = None) -> None:
         super().__init__(model, num_classes, options)

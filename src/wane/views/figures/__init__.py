@@ -2,7 +2,7 @@
 
 >>> list(FIGURES)
 ['trajectories', 'smoothness', 'conditional', 'windows', 'heatmap', 'draw', 'flow', 'tradeoff', 'recovery',
- 'ladder']
+ 'ladder', 'reliability', 'compass']
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from wane.files import write_page
 from wane.registry import Registry
 from wane.runs.folder import RunFolder
 from wane.views.figures.classes import draw, flow, heatmap
+from wane.views.figures.compass import compass
 from wane.views.figures.fonts import families_for, letters_of, what_to_install
 from wane.views.figures.ladder import ladder
 from wane.views.figures.recovery import recovery
+from wane.views.figures.reliability import reliability
 from wane.views.figures.signals import conditional, smoothness, trajectories
 from wane.views.figures.style import in_style
 from wane.views.figures.tradeoff import tradeoff
@@ -31,17 +33,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "FIGURES", "conditional", "draw", "draw_figure", "flow", "heatmap", "ladder", "recovery", "save_figure",
-    "smoothness", "tradeoff", "trajectories", "windows",
+    "FIGURES", "compass", "conditional", "draw", "draw_figure", "flow", "heatmap", "ladder", "recovery", "reliability",
+    "save_figure", "smoothness", "tradeoff", "trajectories", "windows",
 ]  # fmt: skip
 
 FIGURES: Registry[Callable[..., Any]] = Registry(
     "figure",
     {
         f.__name__: f
-        for f in (trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff, recovery, ladder)
+        for f in (trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff, recovery, ladder,
+                  reliability, compass)
     },
-)
+)  # fmt: skip
 SUFFIXES = (".png", ".pdf", ".svg")
 
 

@@ -166,7 +166,11 @@ def _grids(table: RunTable) -> Iterator[Grid]:
         families = dict.fromkeys((SUMMARIES[c.summary].family, c.setting) for c in columns)
         for family, of in ((family, of) for family, of in families if family):
             more = [c for c in columns if (SUMMARIES[c.summary].family, c.setting) == (family, of)]
-            yield _values_grid(f"{printable(setting)}, {family}", by_row, more)
+            measured = {m: row for m, row in by_row.items() if any(row[c.name]["n"] for c in more)}
+            # the setting stands in the title, and not in every column's
+            suffix = more[0].title.partition(" (")
+            short = [c._replace(title=c.title.removesuffix("".join(suffix[1:]))) for c in more]
+            yield _values_grid(f"{printable(setting)}, {family}{''.join(suffix[1:])}", measured, short)
         if any(record["er_n"] or record["control_n"] for record in part.to_dicts()):
             yield _differences_grid(printable(setting), by_row, leading, printable(table.baseline))
 
