@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["compass"]
 
 #: Where each level of the inner compass is drawn, from the middle of the figure; 0 is none.
-LEVELS = (0.10, 0.34, 0.58)
+LEVELS = (0.10, 0.30, 0.50)
 #: The ring of what is reported, from and to.
 RING = (0.86, 1.02)
 #: As matplotlib calls the colours of the compass, darkened as the authors' template does.
