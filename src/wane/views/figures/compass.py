@@ -44,8 +44,9 @@ def compass(runs: Sequence[RunFolder], *, width: str = "column") -> Figure:
     axes: Any = figure.add_subplot(projection="polar")
     axes.set_axis_off()
     axes.set_ylim(0, 1.42)
-    _draw_ring(axes, entries)
-    _draw_star(axes, entries)
+    size = 1.0 if width == "column" else 1.5  # of the letters
+    _draw_ring(axes, entries, size)
+    _draw_star(axes, entries, size)
     handles = [
         Line2D([], [], color=DRAWN[e["color"]], linewidth=4, alpha=0.6, label=plain(e["label"])) for e in entries
     ]
@@ -55,7 +56,7 @@ def compass(runs: Sequence[RunFolder], *, width: str = "column") -> Figure:
     return figure
 
 
-def _draw_ring(axes: PolarAxes, entries: Sequence[dict[str, Any]]) -> None:
+def _draw_ring(axes: PolarAxes, entries: Sequence[dict[str, Any]], size: float) -> None:
     step, count = 2 * np.pi / len(OUTER), len(entries)
     low, high = RING
     for k, name in enumerate(OUTER):
@@ -64,17 +65,17 @@ def _draw_ring(axes: PolarAxes, entries: Sequence[dict[str, Any]]) -> None:
                 axes.bar((k + (i + 0.5) / count) * step, high - low, step / count, low, color=DRAWN[entry["color"]],
                          alpha=0.55, linewidth=0)  # fmt: skip
         axes.bar((k + 0.5) * step, high - low, step, low, fill=False, edgecolor=SOFT_COLOUR, linewidth=0.6)
-        _write(axes, (k + 0.5) * step, high + 0.03, name, 5.6)
+        _write(axes, (k + 0.5) * step, high + 0.03, name, 5.6 * size)
 
 
-def _draw_star(axes: PolarAxes, entries: Sequence[dict[str, Any]]) -> None:
+def _draw_star(axes: PolarAxes, entries: Sequence[dict[str, Any]], size: float) -> None:
     angles = 2 * np.pi * np.arange(len(INNER)) / len(INNER)
     around = np.append(angles, angles[0])
     for level, style in zip(LEVELS, ("-", ":", "-"), strict=True):
         axes.plot(around, [level] * len(around), style, color=SOFT_COLOUR, linewidth=0.5)
     for angle, name in zip(angles, INNER, strict=True):
         axes.plot([angle, angle], [LEVELS[0], LEVELS[-1]], color=SOFT_COLOUR, linewidth=0.4)
-        _write(axes, angle, LEVELS[-1] + 0.02, name, 4.6)
+        _write(axes, angle, LEVELS[-1] + 0.02, name, 4.6 * size)
     for entry in entries:
         radius = [LEVELS[entry["inner_level"][name]] for name in (*INNER, INNER[0])]
         axes.plot(around, radius, color=DRAWN[entry["color"]], linewidth=1.3, alpha=0.8)
