@@ -377,7 +377,7 @@ def test_files_are_written(run, tmp_path):
         save_figure(Figure(), tmp_path / "no" / "out.png")
 
 
-@pytest.mark.parametrize("name", [n for n in FIGURES if n not in ("windows", "tradeoff", "reliability")])
+@pytest.mark.parametrize("name", [n for n in FIGURES if n not in ("windows", "tradeoff", "ladder", "reliability")])
 def test_the_command(run, tmp_path, name):
     made = command("figure", name, run.path, "-o", tmp_path / "f.pdf")
     assert made.exit_code == 0, made.output
