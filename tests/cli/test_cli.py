@@ -110,8 +110,8 @@ def test_compare_tables():
 
 def test_compare_json():
     found = json.loads(run("compare", *PAIR, "--json", "--alpha", "0.01").stdout)
-    keys = ["sentences", "notes", "by", "heads", "clustered", "alpha", "smallest", "overall", "groups", "at_zero",
-            "takers", "flips", "recoverable"]  # fmt: skip
+    keys = ["sentences", "notes", "by", "heads", "clustered", "alpha", "interval", "smallest", "overall", "groups",
+            "at_zero", "takers", "flips", "recoverable"]  # fmt: skip
     assert [*found] == keys
     assert found["alpha"] == 0.01
     assert found["at_zero"] == ["digit 1", "digit 3"]

@@ -12,6 +12,7 @@ from wane.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from wane.predictions.comparison import Comparison
+    from wane.predictions.plan import Plan
     from wane.predictions.samples import Samples
 
 __all__ = ["compare", "measure", "score"]
@@ -67,27 +68,44 @@ def score(
 
 
 def compare(
-    before: Annotated[str, typer.Argument(metavar="BEFORE", help=FILE, show_default=False)],
-    after: Annotated[str, typer.Argument(metavar="AFTER", help=NEXT, show_default=False)],
+    before: Annotated[str | None, typer.Argument(metavar="BEFORE", help=FILE, show_default=False)] = None,
+    after: Annotated[str | None, typer.Argument(metavar="AFTER", help=NEXT, show_default=False)] = None,
     by: By = None,
     common: Annotated[bool, typer.Option("--common", help="Compare the samples that both have, by their ids.")] = False,
     html: Annotated[Path | None, typer.Option(metavar="OUT.HTML", help="Also write a page that stands alone.")] = None,
     as_json: Json = False,
     alpha: Annotated[float, typer.Option(help="The accepted rate of false alarms.")] = 0.05,
     top: Top = None,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say how many rows a class it takes to see a fall; works without files too.")
+    ] = False,
     normalise: Normalise = "none",
     vocabulary: Vocabulary = None,
 ) -> None:
     """Show what the second model lost and gained: accuracy, hidden decline, who took the answers, which samples."""
+    if plan and before is None:
+        from wane.predictions.plan import built_in_plan
+
+        _show_plan(built_in_plan(), as_json)
+        return
+    if before is None or after is None:
+        raise ValueError("compare takes two files, the model before and the model after; see wane compare --help")
     from wane.language.comparison import is_token_file
     from wane.predictions import comparison
 
     if is_token_file(before) and is_token_file(after):
+        if plan:
+            raise ValueError("--plan is for samples, which are drawn by chance; tokens of a document are not")
         from wane.cli.language import show_comparison
 
         show_comparison(before, after, _columns(by), html=html, as_json=as_json, alpha=alpha, top=top)
         return
     first, second = (_read(file, normalise, vocabulary) for file in (before, after))
+    if plan:
+        from wane.predictions.plan import plan_from_files
+
+        _show_plan(plan_from_files(first, second, common=common, alpha=alpha), as_json)
+        return
     result = comparison.compare(first, second, by=_columns(by), common=common, alpha=alpha)
     if html is not None:
         from wane.views.compare.page import write_comparison
@@ -104,6 +122,15 @@ def compare(
             console().print(recoverable.sentence.replace("Bias:", "Bias of the second:"), soft_wrap=True)
     if html is not None:
         typer.echo(f"wrote {html}", err=True)
+
+
+def _show_plan(plan: Plan, as_json: bool) -> None:
+    if as_json:
+        print_json({**plan._asdict(), "table": plan.table.to_dicts()})
+        return
+    from wane.views.compare.plan import plan_text
+
+    typer.echo(plan_text(plan))
 
 
 def measure(
@@ -124,7 +151,8 @@ def _as_json(result: Comparison, top: int | None) -> dict[str, Any]:
 
     return {
         "sentences": sentences(result), "notes": result.notes, "by": result.by, "heads": result.heads,
-        "clustered": result.clustered, "alpha": result.alpha, "smallest": result.smallest, "overall": result.overall,
+        "clustered": result.clustered, "alpha": result.alpha, "interval": result.interval,
+        "smallest": result.smallest, "overall": result.overall,
         "groups": result.groups.head(top or len(result.groups)).to_dicts(), "at_zero": result.at_zero["name"].to_list(),
         "takers": result.takers.to_dicts(), "flips": result.flips.head(top or len(result.flips)).to_dicts(),
     }  # fmt: skip

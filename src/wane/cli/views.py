@@ -33,7 +33,7 @@ def figure(
         str,
         typer.Argument(
             help="trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff, recovery, ladder, "
-            "reliability or compass."
+            "reliability, compass or power."
         ),
     ],
     runs: Runs,

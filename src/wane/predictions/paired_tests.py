@@ -66,6 +66,10 @@ def paired_p(change: NDArray[np.floating], *, direction: Direction = "fell", mid
 
 def _tail(weights: Ints, most: int, mid: bool) -> float:
     """The chance that the weights whose coins show heads add up to `most` at most."""
+    total = int(weights.sum())
+    if len(weights) <= EXACT and 2 * most > total:  # heads and tails are alike, and the shorter side is less work
+        rest = total - most if mid else total - most - 1
+        return 1.0 - (_tail(weights, rest, mid) if rest >= 0 else 0.0)
     if len(weights) <= EXACT:
         chance = np.zeros(most + 1)  # of each sum up to it, one coin after another
         chance[0] = 1.0
@@ -74,7 +78,7 @@ def _tail(weights: Ints, most: int, mid: bool) -> float:
             if weight <= most:
                 chance[weight:] += chance[: most + 1 - weight].copy()
         return float(chance.sum() - (0.5 * chance[-1] if mid else 0.0))
-    below = weights.sum() / 2 - most - (0.0 if mid else 0.5)  # half a step is the continuity correction
+    below = total / 2 - most - (0.0 if mid else 0.5)  # half a step is the continuity correction
     return float(ndtr(-below / (np.sqrt((weights.astype(np.float64) ** 2).sum()) / 2)))
 
 

@@ -64,9 +64,10 @@ def moved(better: Array, groups: Groups) -> Moved:
     """From the change of every sample, higher is better."""
     units, of = groups.units(better)
     parts = of.split(units)
-    fell = np.array([paired_p(part, direction="fell") for part in parts])
-    rose = np.array([paired_p(part, direction="rose") for part in parts])
-    return Moved(groups.mean(better), fell, rose)
+    fell = [paired_p(part) for part in parts]
+    # What is likelier to have fallen did not rise: the test need not be done twice.
+    rose = [1.0 if p < 0.5 else paired_p(part, direction="rose") for part, p in zip(parts, fell, strict=True)]
+    return Moved(groups.mean(better), np.array(fell), np.array(rose))
 
 
 def flip_p(lost: NDArray[np.bool_], gained: NDArray[np.bool_], groups: Groups) -> Array:

@@ -2,7 +2,7 @@
 
 >>> list(FIGURES)
 ['trajectories', 'smoothness', 'conditional', 'windows', 'heatmap', 'draw', 'flow', 'tradeoff', 'recovery',
- 'ladder', 'reliability', 'compass']
+ 'ladder', 'reliability', 'compass', 'power']
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from wane.views.figures.classes import draw, flow, heatmap
 from wane.views.figures.compass import compass
 from wane.views.figures.fonts import families_for, letters_of, what_to_install
 from wane.views.figures.ladder import ladder
+from wane.views.figures.power import power
 from wane.views.figures.recovery import recovery
 from wane.views.figures.reliability import reliability
 from wane.views.figures.signals import conditional, smoothness, trajectories
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
-    "FIGURES", "compass", "conditional", "draw", "draw_figure", "flow", "heatmap", "ladder", "recovery", "reliability",
-    "save_figure", "smoothness", "tradeoff", "trajectories", "windows",
+    "FIGURES", "compass", "conditional", "draw", "draw_figure", "flow", "heatmap", "ladder", "power", "recovery",
+    "reliability", "save_figure", "smoothness", "tradeoff", "trajectories", "windows",
 ]  # fmt: skip
 
 FIGURES: Registry[Callable[..., Any]] = Registry(
@@ -42,7 +43,7 @@ FIGURES: Registry[Callable[..., Any]] = Registry(
     {
         f.__name__: f
         for f in (trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff, recovery, ladder,
-                  reliability, compass)
+                  reliability, compass, power)
     },
 )  # fmt: skip
 SUFFIXES = (".png", ".pdf", ".svg")
