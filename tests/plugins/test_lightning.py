@@ -164,9 +164,9 @@ def test_an_unknown_signal():
 def test_two_processes_record_the_samples_of_both(tmp_path):
     """Each process sees half of the test data; what is recorded is what one process computes from the weights."""
     script = Path(__file__).with_name("lightning_ddp.py")
-    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script), str(tmp_path)], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
-    history = wane.History.read(tmp_path / "history.parquet")
+    history = wane.History.read(tmp_path / "run" / "history.parquet")
     images, labels = digits(test=True)
     labels = labels[: len(labels) // 2 * 2]
     net = Net()

@@ -93,6 +93,22 @@ def test_means_are_over_samples():
         np.testing.assert_allclose(means[name], wane.signals(logits, labels)[name].mean(), rtol=1e-6)
 
 
+def test_a_folder_is_a_run_like_others(tmp_path):
+    history = wane.History(class_to_task=[0, 1], method="mine", seed=3, data="pairs")
+    recorder = Recorder(history, folder=tmp_path / "runs" / "mine")
+    for task in range(2):
+        recorder.task = task
+        recorder.update(torch.tensor([[1.0, 0.0], [1.0, 0.0]]), torch.arange(2))
+        recorder.finish()
+    recorder.report()
+    run = wane.load_runs(tmp_path / "runs")
+    assert run.select("name", "state", "title").rows() == [("mine", "done", "mine")]
+    assert (tmp_path / "runs" / "mine" / "report.html").stat().st_size > 10_000
+    (tmp_path / "notes.txt").write_text("something else")
+    with pytest.raises(ValueError, match="is not empty and holds no run"):  # said before an epoch was spent
+        Recorder(wane.History(), folder=tmp_path)
+
+
 def test_names_of_domains():
     recorder = Recorder(wane.History(names=["code", "prose"], kind="domain"))
     assert recorder.group_of("prose") == 1

@@ -255,10 +255,10 @@ def test_two_processes(tmp_path):
     """Texts of different lengths in two processes: what is recorded is what one process computes."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone",
                str(Path(__file__).with_name("transformers_ddp.py")), str(tmp_path)]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     model = GPT2LMHeadModel.from_pretrained(tmp_path / "model")
-    last = wane.History.read(tmp_path / "history.parquet").evaluations[-1]
+    last = wane.History.read(tmp_path / "run" / "history.parquet").evaluations[-1]
     for group, rows in enumerate((texts(7, 1), texts(5, 2, lengths=(15, 22)))):
         means, count = direct(model, rows)
         assert last.n[group] == count

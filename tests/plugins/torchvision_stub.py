@@ -4,6 +4,7 @@ Wheels of torchvision work with one build of torch only. Where the installed one
 name in it is an empty class here.
 """
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -33,11 +34,27 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         pass
 
 
-def install():
-    """Put it in the place of a torchvision that does not load."""
+@contextlib.contextmanager
+def stubbed():
+    """In the place of a torchvision that does not load, while Avalanche is imported.
+
+    For a process of its own: what else is imported meanwhile, such as transformers, would take it for real.
+    """
     try:
         importlib.import_module("torchvision")
     except (ImportError, RuntimeError):
-        for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
-            del sys.modules[name]
-        sys.meta_path.insert(0, _Finder())
+        finder = _Finder()
+        _forget()
+        sys.meta_path.insert(0, finder)
+        try:
+            yield
+        finally:
+            sys.meta_path.remove(finder)
+            _forget()
+    else:
+        yield
+
+
+def _forget():
+    for name in [name for name in sys.modules if name.split(".")[0] == "torchvision"]:
+        del sys.modules[name]

@@ -14,7 +14,7 @@ from wane.plugins.transformers import HistoryCallback
 if __name__ == "__main__":
     torch.set_num_threads(1)
     folder = Path(sys.argv[1])
-    callback = HistoryCallback(wane.History(names=["a", "b"], kind="domain"), folder=folder)
+    callback = HistoryCallback(wane.History(names=["a", "b"], kind="domain"), folder=folder / "run")
     test = {"a": texts(7, 1), "b": texts(5, 2, lengths=(15, 22))}
     fit = trainer(language_model(), callback, folder, texts(16, 0), test, per_device_eval_batch_size=2)
     fit.train()

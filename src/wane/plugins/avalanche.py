@@ -57,7 +57,7 @@ class SignalMetrics(PluginMetric):
             `History(class_to_task=class_to_task(benchmark.train_stream))`.
         log: the signals for the loggers, as means over each experience.
         by_class: whether the loggers get them for each class too.
-        folder: if given, `history.parquet` is written there after every evaluation.
+        folder: if given, it becomes a run folder, as of `wane.save_run`, up to date after every evaluation.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class SignalMetrics(PluginMetric):
         if now != self._measured[0]:
             self._measured = (now, set())
         before = len(self.history.evaluations)
-        self._finish(self.recorder, "test")
         self._finish(self.ahead, "future" if now else "untrained")
+        self._finish(self.recorder, "test")
         values = []
         for evaluation in self.history.evaluations[before:] if self.by_class else ():
             for signal in self.log:

@@ -65,7 +65,7 @@ class HistoryCallback(Callback):
         log: the signals to log, as means over samples. `EarlyStopping(monitor="wane/ctl", mode="max")` works.
         split: what to call the validation data in the history.
         ignore_index: the label of padding.
-        folder: if given, `history.parquet` is written there after every validation.
+        folder: if given, it becomes a run folder, as of `wane.save_run`, with the report of every fit's end.
 
     Attributes:
         history: what was recorded.
@@ -127,6 +127,10 @@ class HistoryCallback(Callback):
         if means:
             # the same in all processes: nothing is left to reduce, which is what Lightning warns of otherwise
             pl_module.log_dict({f"wane/{name}": means[name] for name in self.logged}, sync_dist=True)
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Write the report."""
+        self.recorder.report()
 
     def state_dict(self) -> dict[str, Any]:
         """What the checkpoint keeps."""

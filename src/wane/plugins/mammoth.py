@@ -35,7 +35,7 @@ def record_evaluations(
         dataset: a `ContinualDataset` of Mammoth, before training begins.
         history: where to record; default: a new one with the data set's own tasks.
         seen_only: score among the classes of the tasks so far, as Mammoth's accuracy is; default: the whole head.
-        folder: if given, `history.parquet` is written there after every evaluation.
+        folder: if given, it becomes a run folder, as of `wane.save_run`, up to date after every evaluation.
 
     Returns:
         What records; its `history` is what was recorded.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from wane.measures.group_metrics import ClassMetrics, GroupMetrics
 from wane.measures.history import History
-from wane.runs.layout import HISTORY
+from wane.runs.own_loop import check_folder, save_run
 from wane.softmax.container import Signals
 
 __all__ = ["Recorder", "new_history"]
@@ -31,7 +30,7 @@ class Recorder:
         history: where to record. One of a `kind` that is not ``"class"`` is by data set: its names are those of the
             data sets, and a batch tells which of them it is of.
         ignore_index: the label of padding.
-        folder: if given, `history.parquet` is written there after every evaluation.
+        folder: if given, it becomes a run folder, as of `wane.save_run`, up to date after every evaluation.
 
     >>> recorder = Recorder(History(class_to_task=[0, 0, 1]))
     >>> recorder.update(torch.tensor([[2.0, 0.0, 0.0], [0.0, 1.0, 3.0]]), torch.tensor([0, 1]))
@@ -48,7 +47,7 @@ class Recorder:
             raise ValueError(f"the history is by {history.kind} and has no names: make it with "
                              f"History(names=[...], kind={history.kind!r}), a name for each data set")  # fmt: skip
         self.history, self.ignore_index = history, ignore_index
-        self.folder = None if folder is None else Path(folder)
+        self.folder = None if folder is None else check_folder(folder)
         #: The task that is being learnt.
         self.task = 0
         self._metrics: GroupMetrics | None = None
@@ -107,12 +106,16 @@ class Recorder:
             step = 1 + max((e.step for e in self.history.evaluations if e.split == split), default=-1)
         self.history.record(metrics, step=step, task=self.task, split=split)
         if self.folder is not None and _is_first_process():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self.history.write(self.folder / HISTORY)
+            save_run(self.history, self.folder)
         last = self.history.evaluations[-1]
         if not len(last.n):
             return {}
         return dict(zip(self.history.signals, np.average(last.values, axis=0, weights=last.n).tolist(), strict=True))
+
+    def report(self) -> None:
+        """Write `report.html` into the folder, if there is one and something to show."""
+        if self.folder is not None and self.history.evaluations and _is_first_process():
+            self.history.report(self.folder / "report.html")
 
     @property
     def classes(self) -> list[int]:

@@ -70,7 +70,7 @@ class HistoryCallback(TrainerCallback):
             With a dict and a history by class, these names are the splits.
         shift: whether logits at t are for the label at t + 1; default: as the model is, True for causal ones.
         split: what to call the evaluation data in the history, unless they have names of their own.
-        folder: if given, `history.parquet` is written there after every evaluation.
+        folder: if given, it becomes a run folder, as of `wane.save_run`, with the report of every training's end.
 
     Attributes:
         history: what was recorded. A checkpoint of the Trainer has a copy, from which a resumed training goes on.
@@ -180,8 +180,9 @@ class HistoryCallback(TrainerCallback):
             vars(self.history).update(vars(History.read(_checkpoint(args, state) / FILE)))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record what is left of an evaluation of some domains only."""
+        """Record what is left of an evaluation of some domains only, and write the report."""
         self._flush()
+        self.recorder.report()
 
     def _flush(self) -> None:
         domains, self._domains = self._domains, {}

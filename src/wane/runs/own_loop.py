@@ -27,7 +27,7 @@ from wane.runs.settings import ConfigError, flat
 if TYPE_CHECKING:
     from wane.measures.history import History
 
-__all__ = ["OwnLoop", "parse_own_loop", "run_files", "save_run"]
+__all__ = ["OwnLoop", "check_folder", "parse_own_loop", "run_files", "save_run"]
 
 SETTINGS = {"class": "test", "task": "test_task"}
 HEAD = "# Not trained by wane: this run was recorded in a loop of its owner's, and saved by wane.save_run.\n"
@@ -114,14 +114,7 @@ def save_run(
     >>> load_runs(root).select("name", "state", "title", "lr", "accuracy.average", "accuracy.forgetting").rows()
     [('mine-0', 'done', 'mine', 0.1, 0.625, 0.25)]
     """
-    if is_url(folder):
-        raise ValueError(f"{os.fspath(folder)} is a URL: save the run to a folder, and copy that")
-    target = Path(folder)
-    if (target / CONFIG).exists():
-        raise ValueError(f"{target} holds a run of the lab: give a new folder")
-    others = [item.name for item in target.iterdir()] if target.is_dir() else []
-    if others and OWN_LOOP not in others:
-        raise ValueError(f"{target} is not empty and holds no run ({others[0]}): give a new folder")
+    target = check_folder(folder)
     files = run_files(
         history, method=method, seed=seed, data=data, title=title, has_memory=has_memory, settings=settings
     )
@@ -131,6 +124,19 @@ def save_run(
         old.unlink(missing_ok=True)
     for name, content in files.items():
         replace_file(target / name, content)
+    return target
+
+
+def check_folder(folder: str | os.PathLike[str]) -> Path:
+    """Where `save_run` may write: a new or an empty folder, or one that holds such a run; anything else is an error."""
+    if is_url(folder):
+        raise ValueError(f"{os.fspath(folder)} is a URL: save the run to a folder, and copy that")
+    target = Path(folder)
+    if (target / CONFIG).exists():
+        raise ValueError(f"{target} holds a run of the lab: give a new folder")
+    others = [item.name for item in target.iterdir()] if target.is_dir() else []
+    if others and OWN_LOOP not in others:
+        raise ValueError(f"{target} is not empty and holds no run ({others[0]}): give a new folder")
     return target
 
 
