@@ -2,6 +2,7 @@
 
 import contextlib
 import doctest
+import importlib.util
 import io
 import os
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plugins import torchvision_stub
 from typer.testing import CliRunner
 
 import wane
@@ -82,9 +84,19 @@ def run_commands(block, name):
             assert same, f"{where}\nprinted\n{done.stdout}\nand not\n{want}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "avalanche.md"], ids=lambda page: page.name)
 def test_every_example_of_a_page_runs(page, tmp_path):
     run_page(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)), tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_every_example_of_the_page_on_avalanche_runs(tmp_path):
+    """As above, but `make test-avalanche` installs what it needs."""
+    if importlib.util.find_spec("avalanche") is None:
+        pytest.skip("Avalanche is not installed: make test-avalanche")
+    page = ROOT / "docs/plugins/avalanche.md"
+    with torchvision_stub.stubbed():
+        run_page(page.read_text(encoding="utf-8"), str(page.relative_to(ROOT)), tmp_path)
 
 
 @pytest.mark.parametrize(
