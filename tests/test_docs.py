@@ -140,6 +140,15 @@ def test_signals_page_has_every_formula_of_the_registry():
         assert re.search(rf"^{re.escape(start)}[^|]* {better} \|", page, re.MULTILINE), row.name
 
 
+def test_measures_page_has_every_further_row():
+    page = (ROOT / "docs/measures.md").read_text(encoding="utf-8")
+    for row in wane.SIGNALS.further.values():
+        formula = row.formula.replace(
+            "|\\mathrm{acc}_b - \\mathrm{conf}_b|", r"\lvert\mathrm{acc}_b - \mathrm{conf}_b\rvert"
+        )
+        assert f"| `{row.name}` | {row.title} | ${formula}$ | " in page, row.name
+
+
 @pytest.mark.parametrize("name", [*wane.__all__, "from_arrays", "from_folder"])
 def test_api_page_has_every_name(name):
     page = (ROOT / "docs/api.md").read_text(encoding="utf-8")
