@@ -8,7 +8,7 @@ PYTEST := $(BIN)/python -m pytest
 
 .PHONY: help setup demo test test-slow test-avalanche lint bench docs results clean
 help:
-	@echo "make demo       see wane at work, on embedded data"
+	@echo "make demo       what a model lost, what one number brings back, what is gone (embedded data)"
 	@echo "make test       the tests (under five minutes on two cores)"
 	@echo "make test-slow  kills, browser, real data: what takes longer"
 	@echo "make test-avalanche  the plugin for Avalanche, with Avalanche"
@@ -29,10 +29,12 @@ $(READY_DEV): $(READY)
 	@touch $(READY_DEV)
 
 demo: $(READY)
-	$(BIN)/wane run diagnostics --scale demo --seed 0 --out demo/run
-	@$(BIN)/wane figure trajectories demo/run --signal accuracy --signal ctl --signal log_tlr --width page --out demo/boundary.png
-	@$(BIN)/wane report demo/run --out demo/report.html
-	@echo "Look at demo/report.html in a browser; demo/boundary.png shows task 1 as task 2 begins: confidence falls at once, the label's rank hardly."
+	$(BIN)/wane run diagnostics --scale demo --seed 0 --set record.ladder=true --out demo/run
+	$(BIN)/wane run bounds --scale demo --seed 0 --set learner.name=joint --out demo/joint
+	@echo
+	@$(BIN)/wane report demo/run demo/joint --out demo/report.html
+	@$(BIN)/wane figure ladder demo/run demo/joint --out demo/ladder.png
+	@echo "demo/ladder.png shows it task by task; look at demo/report.html in a browser for the rest."
 
 test: setup
 	OMP_NUM_THREADS=1 $(PYTEST) -m "not slow" -n 2

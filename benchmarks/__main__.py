@@ -8,6 +8,7 @@ RUNS = [
     ("benchmarks.bench_signals", "--threads", "1"),
     ("benchmarks.bench_signals", "--threads", "2"),
     ("benchmarks.bench_correction", "--large"),
+    ("benchmarks.bench_ladder",),
     ("benchmarks.bench_tokens", "--threads", "1"),
     ("benchmarks.bench_store",),
     ("benchmarks.bench_data_path", "--threads", "1"),

@@ -19,6 +19,9 @@ from matplotlib.figure import Figure
 import wane
 from wane.predictions.comparison import compare
 from wane.predictions.predictions import read_predictions
+from wane.runs.folder import find_runs
+from wane.views.figures.ladder import draw_bars
+from wane.views.ladder import bars_of_run, with_ladders
 
 HERE = Path(__file__).parent
 LOST_MATRIX = [[80], [70, 82], [84, 60, 78], [50, 66, 30, 81]]  # the example of docs/forgetting.md
@@ -180,7 +183,26 @@ def hidden_decline(theme: Theme) -> Figure:
     return figure
 
 
-PICTURES: tuple[Callable[[Theme], Figure], ...] = (falling_label, models_a_and_b, three_forgettings, hidden_decline)
+def where_it_went(theme: Theme) -> Figure:
+    """The ladder of `make demo`, from the small files of its two runs in docs/pictures/demo."""
+    runs = find_runs(HERE / "demo")
+    (measured,) = [m for m in with_ladders(runs) if m.run.config.learner.name == "er"]
+    *tasks, old, _ = bars_of_run(measured)
+    kept, with_number, held = (old.levels[part].difference for part in ("now", "bias", "features"))
+    figure, ax = plt.subplots(figsize=(5.6, 4.9), layout="constrained")
+    figure.suptitle(
+        f"Old tasks fell from {old.learnt:.0f} to {kept:.0f} %. One number brings back\n"
+        f"{with_number - kept:.0f} points; the features still hold {held:.0f} %.",
+        x=0.015, ha="left", fontsize=12, weight="bold",
+    )  # fmt: skip
+    draw_bars(ax, [*tasks, old], letters=8, dark=theme.name == "dark", fontsize=9)
+    figure.legend(loc="outside lower left", ncols=2, frameon=False, fontsize=9, handlelength=1.2)
+    return figure
+
+
+PICTURES: tuple[Callable[[Theme], Figure], ...] = (
+    falling_label, models_a_and_b, three_forgettings, hidden_decline, where_it_went,
+)  # fmt: skip
 
 
 def main(folder: Path = HERE) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wane.interventions.correction import LogitCorrection
+    from wane.interventions.linear_head import LinearHead, fit_head
     from wane.interventions.loss_weights import LossWeights
     from wane.interventions.trend_sampler import TrendSampler
     from wane.measures.at_risk import at_risk, check_at_risk
@@ -42,18 +43,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "SIGNALS", "CalibrationMetrics", "ClassMetrics", "GroupMetrics", "History", "LogitCorrection", "LossWeights",
-    "Predictions", "Samples", "Signal", "SignalWriter", "Signals", "Trajectory", "TrendSampler", "align", "at_risk",
-    "average", "backward_transfer", "brier_score", "calibration_error", "check_at_risk", "cl_score", "compare",
-    "figure", "forgetting", "forward_transfer", "linear_pair_signals", "linear_signals", "load_runs", "mean_cl_score",
-    "measure", "min_acc", "plasticity", "read_predictions", "read_samples", "report", "retention", "save_run", "score",
-    "signals", "signals_within", "table", "wc_acc", "windowed_forgetting", "windowed_plasticity",
+    "SIGNALS", "CalibrationMetrics", "ClassMetrics", "GroupMetrics", "History", "LinearHead", "LogitCorrection",
+    "LossWeights", "Predictions", "Samples", "Signal", "SignalWriter", "Signals", "Trajectory", "TrendSampler",
+    "align", "at_risk", "average", "backward_transfer", "brier_score", "calibration_error", "check_at_risk",
+    "cl_score", "compare", "figure", "fit_head", "forgetting", "forward_transfer", "linear_pair_signals",
+    "linear_signals", "load_runs", "mean_cl_score", "measure", "min_acc", "plasticity", "read_predictions",
+    "read_samples", "report", "retention", "save_run", "score", "signals", "signals_within", "table", "wc_acc",
+    "windowed_forgetting", "windowed_plasticity",
 ]  # fmt: skip
 
 #: Where a name lives; those that are not here are in `measures.transfer`.
 _HOME = {
     **dict.fromkeys(("ClassMetrics", "GroupMetrics"), "measures.group_metrics"),
     "LogitCorrection": "interventions.correction",
+    **dict.fromkeys(("LinearHead", "fit_head"), "interventions.linear_head"),
     **dict.fromkeys(("CalibrationMetrics", "brier_score", "calibration_error"), "measures.calibration"),
     **dict.fromkeys(("cl_score", "mean_cl_score"), "measures.cl_score"),
     "LossWeights": "interventions.loss_weights",

@@ -130,9 +130,13 @@ def report(
 ) -> None:
     """Write one page that stands alone and shows what accuracy hid: open it in a browser, send it to someone."""
     from wane.runs.folder import find_runs
+    from wane.views.ladder import sentences_by_method
     from wane.views.report.page import write_report
 
-    written = write_report(find_runs(*runs), out, title=title)
+    found = find_runs(*runs)
+    written = write_report(found, out, title=title)
+    for sentence in sentences_by_method(found):
+        typer.echo(sentence)
     typer.echo(f"wrote {written} ({written.stat().st_size / 1e6:.1f} MB)", err=True)
 
 

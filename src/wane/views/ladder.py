@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from wane.measures.ladder import Ladder, Part
 from wane.runs.folder import RunFolder
-from wane.views.comparable_runs import protocol
+from wane.runs.identity import Method, method_of
+from wane.views.comparable_runs import distinct_titles, protocol
 from wane.views.statistics import Interval, paired
 
 __all__ = [
     "MEANS", "PARTS", "Bar", "Measured", "bars_of_methods", "bars_of_run", "joint_accuracy", "ladder_sentence",
-    "ladder_sentences", "with_ladders",
+    "ladder_sentences", "sentences_by_method", "with_ladders",
 ]  # fmt: skip
 
 Array = NDArray[np.float64]
@@ -147,6 +148,17 @@ def _bar(runs: Sequence[Measured], label: str, tasks: Sequence[int]) -> Bar:
 
 def _mean(values: Sequence[float]) -> float | None:
     return None if not values or np.isnan(values).any() else float(np.mean(values))
+
+
+def sentences_by_method(runs: Sequence[RunFolder]) -> list[str]:
+    """For each method with ladders, but not for joint training itself, its sentences as one text; several are named."""
+    methods: dict[Method, list[Measured]] = {}
+    for measured in with_ladders(runs):
+        if measured.run.config.learner.name != "joint":
+            methods.setdefault(method_of(measured.run.config), []).append(measured)
+    titles = distinct_titles(methods)
+    return [f"{titles[m]}: {ladder_sentence(of)}" if len(methods) > 1 else ladder_sentence(of)
+            for m, of in methods.items()]  # fmt: skip
 
 
 def ladder_sentence(runs: Sequence[Measured]) -> str:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from wane.runs.folder import RunFolder
 from wane.runs.identity import method_of
 from wane.views.comparable_runs import by_setting, distinct_titles
-from wane.views.figures.style import INK_COLOUR, SOFT_COLOUR, new_figure, plain, styled
+from wane.views.figures.style import new_figure, plain, styled
 from wane.views.ladder import MEANS, PARTS, Bar, Measured, bars_of_methods, bars_of_run, ladder_sentence, with_ladders
-from wane.views.palette import LADDER
+from wane.views.palette import INK, LADDER, SOFT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,9 +78,17 @@ def _panels(setting: str, methods: dict[str, list[Measured]]) -> list[tuple[str,
     return [(title, bars) for title, bars in found if bars]
 
 
-def draw_bars(axes: Axes, bars: Sequence[Bar], *, letters: int = 16, dark: bool = False) -> None:
-    """Draw the bars, each part with its place in the legend."""
-    colours = {part: pair[dark] for part, pair in LADDER.items()}
+def draw_bars(axes: Axes, bars: Sequence[Bar], *, letters: int = 16, dark: bool = False, fontsize: float = 7) -> None:
+    """Draw the bars, each part with its place in the legend.
+
+    Args:
+        axes: where to.
+        bars: from `wane.views.ladder`.
+        letters: of a line below a bar.
+        dark: for a dark ground.
+        fontsize: of the numbers inside the bars, in points.
+    """
+    colours = {part: pair[dark] for part, pair in LADDER.items()} | {"ink": INK[dark], "soft": SOFT[dark]}
     top = 0.0
     places = _places(bars)
     for x, bar in zip(places, bars, strict=True):
@@ -95,8 +103,9 @@ def draw_bars(axes: Axes, bars: Sequence[Bar], *, letters: int = 16, dark: bool 
                 crossed = [abs((i.difference or 0.0) - (level + reached) / 2) < 2.5 for i in bar.levels.values()]
                 if level - reached > 4 and not any(crossed):
                     written = f"{level:.0f}" if part == "now" else f"+{level - reached:.0f}"
-                    axes.text(x, (level + reached) / 2, written, ha="center", va="center", fontsize=7,
-                              color="white" if part in ("now", "head") else "black")  # fmt: skip
+                    light = part in ("now", "head") or (dark and part == "features")
+                    axes.text(x, (level + reached) / 2, written, ha="center", va="center", fontsize=fontsize,
+                              color="white" if light else "black")  # fmt: skip
             reached = max(reached, level)
             axes.plot((left, right), (level, level), color="white" if level < reached else colours[part], linewidth=0.9,
                       solid_capstyle="butt")  # fmt: skip
@@ -106,15 +115,15 @@ def draw_bars(axes: Axes, bars: Sequence[Bar], *, letters: int = 16, dark: bool 
             interval = bar.levels[part]
             if interval.low is not None and interval.high is not None:
                 at = x + WIDE * (list(PARTS).index(part) - 1.5) / 5
-                axes.plot((at, at), (interval.low, interval.high), color=INK_COLOUR, linewidth=0.8)
+                axes.plot((at, at), (interval.low, interval.high), color=colours["ink"], linewidth=0.8)
         if bar.oracle is not None:
             axes.plot(x, bar.oracle, "D", color=colours["bias"], markersize=3, markeredgecolor="white",
                       markeredgewidth=0.5)  # fmt: skip
         if bar.joint is not None:
-            axes.plot((left - 0.08, right + 0.08), (bar.joint,) * 2, color=INK_COLOUR, linewidth=1.1,
+            axes.plot((left - 0.08, right + 0.08), (bar.joint,) * 2, color=colours["ink"], linewidth=1.1,
                       linestyle=(0, (4, 2)))  # fmt: skip
         if bar.learnt is not None:
-            axes.plot(right + 0.1, bar.learnt, "o", markersize=3, markerfacecolor="none", color=SOFT_COLOUR)
+            axes.plot(right + 0.1, bar.learnt, "o", markersize=3, markerfacecolor="none", color=colours["soft"])
         top = max(top, reached, bar.joint or 0.0, bar.learnt or 0.0, bar.oracle or 0.0)
     axes.set_xticks(places, ["\n".join(textwrap.wrap(plain(bar.label), letters)) for bar in bars])
     axes.tick_params(axis="x", length=0)
@@ -140,6 +149,8 @@ def _legend(axes: Axes, bars: Sequence[Bar], colours: dict[str, str]) -> None:
     if any(bar.oracle is not None for bar in bars):
         axes.plot([], [], "D", color=colours["bias"], markersize=3, label="the best number (an oracle)")
     if any(bar.joint is not None for bar in bars):
-        axes.plot([], [], color=INK_COLOUR, linewidth=1.1, linestyle=(0, (4, 2)), label="joint training")
+        axes.plot([], [], color=colours["ink"], linewidth=1.1, linestyle=(0, (4, 2)), label="joint training")
     if any(bar.learnt is not None for bar in bars):
-        axes.plot([], [], "o", markersize=3, markerfacecolor="none", color=SOFT_COLOUR, label="right after learning")
+        axes.plot(
+            [], [], "o", markersize=3, markerfacecolor="none", color=colours["soft"], label="right after learning"
+        )
