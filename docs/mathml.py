@@ -8,9 +8,9 @@ import html
 import re
 from typing import Any
 
-WORDS = {r"\ln": "ln", r"\exp": "exp", r"\max": "max", r"\min": "min"}
+WORDS = {r"\ln": "ln", r"\log": "log", r"\exp": "exp", r"\max": "max", r"\min": "min"}
 SIGNS = {"-": "\u2212", r"\ge": "\u2265", r"\le": "\u2264", r"\approx": "\u2248", r"\in": "\u2208", r"\ell": "\u2113"}
-SIGNS |= {r"\cdot": "\u00b7", r"\infty": "\u221e", r"\to": "\u2192"}
+SIGNS |= {r"\cdot": "\u00b7", r"\infty": "\u221e", r"\to": "\u2192", r"\sum": "\u2211", r"\lvert": "|", r"\rvert": "|"}
 TOKEN = re.compile(r"\\[a-zA-Z]+|\\,|\d+(?:\.\d+)?|\S")
 
 
