@@ -112,3 +112,32 @@ def test_documents_are_what_tests_count():
     alone = compare(*(samples(v) for v in values))
     assert not alone.clustered
     assert alone.groups["verdict"].to_list() == ["hidden decline"]
+
+
+@given(st.data())
+def test_medians_of_ranks_need_no_sorting(data):
+    n = data.draw(st.integers(1, 40))
+    ranks = np.array(data.draw(st.lists(st.integers(1, 9), min_size=n, max_size=n)))
+    of = np.array(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
+    found = Groups(of, 4).medians(ranks)
+    wanted = [np.median(ranks[of == group]) if (of == group).any() else np.nan for group in range(4)]
+    np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(Groups(of, 4).medians(ranks.astype(float)), wanted)
+
+
+def test_sums_in_parts_are_the_whole(monkeypatch):
+    rng = np.random.default_rng(0)
+    x, of, clusters = rng.normal(size=1000), rng.integers(5, size=1000), rng.integers(40, size=1000)
+    whole = Groups(of, 5, clusters).spread(x)
+    monkeypatch.setattr("wane.predictions.groups.PART", 64)
+    groups = Groups(of, 5, clusters)
+    for a, b in zip(whole, groups.spread(x), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12)
+    np.testing.assert_array_equal(groups.count(x > 0), np.bincount(of[x > 0], minlength=5))
+
+
+def test_documents_that_are_missing_or_asked_for():
+    columns = {"document": pl.Series(["a", None, None, "b"]), "kind": pl.Series(["x", "x", "y", "y"])}
+    groups, _ = grouped(samples({"accuracy": np.ones(4)}, columns=columns), ("kind",))
+    assert groups.clusters.tolist() == [1, 0, 0, 2]
+    assert grouped(samples({"accuracy": np.ones(4)}, columns=columns), ("document", "kind"))[0].clusters is None

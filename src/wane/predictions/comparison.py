@@ -111,7 +111,7 @@ def score(predictions: Predictions | Samples, *, by: Sequence[str] | None = None
     samples = measure(predictions)
     by = tuple(by or samples.by)
     groups, what = grouped(samples, by)
-    whole = Groups(np.zeros_like(groups.of), 1)
+    whole = Groups(np.broadcast_to(np.int32(0), len(samples)), 1)
     tables: list[dict[str, Any]] = [{"n": each.count()} for each in (groups, whole)]
     infinite = np.zeros(len(samples), dtype=bool)
     for name in known_signals(samples.values):
@@ -181,7 +181,7 @@ def compare(
     pair = align(before, after, common=common)
     by = tuple(by or pair.before.by)
     groups, what = grouped(pair.before, by)
-    whole = Groups(np.zeros_like(groups.of), 1, groups.clusters)
+    whole = Groups(np.broadcast_to(np.int32(0), len(groups.of)), 1, groups.clusters)
     right, still = (samples.values["accuracy"] == 1 for samples in (pair.before, pair.after))
     lost, gained = right & ~still, ~right & still
     changes = paired_changes(pair, (groups, whole))

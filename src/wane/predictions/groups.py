@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -17,7 +17,7 @@ from wane.predictions.samples import Samples
 __all__ = ["Groups", "grouped"]
 
 Array: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
+Ints: TypeAlias = NDArray[Any]
 
 #: Samples that are looked at together.
 PART = 1 << 20
@@ -41,7 +41,11 @@ class Groups:
 
     def count(self, where: NDArray[np.bool_] | None = None) -> Ints:
         """How many samples each group has, of those where something holds."""
-        return np.bincount(self.of if where is None else self.of[where], minlength=self.size)
+        n = np.zeros(self.size, dtype=np.int64)
+        for rows in _parts(len(self.of)):
+            of = self.of[rows] if where is None else self.of[rows][where[rows]]
+            n += np.bincount(of, minlength=self.size)
+        return n
 
     def mean(self, x: NDArray[np.floating]) -> Array:
         """The mean of the finite values of each group; NaN where there are none."""
@@ -76,8 +80,7 @@ class Groups:
         """
         size = len(self.group_of_pair) if by_pair else self.size
         n, total = np.zeros(size, dtype=np.int64), np.zeros(size)
-        for start in range(0, len(x), PART):
-            rows = slice(start, start + PART)
+        for rows in _parts(len(x)):
             part, of = x[rows].astype(np.float64), self.of[rows]
             where = self._pairs[rows] if by_pair else of
             if not (kept := np.isfinite(part)).all():
@@ -95,16 +98,30 @@ class Groups:
             )
         if self.clusters is None:
             return x.astype(np.float64, copy=False), self
-        sums: Array = np.bincount(self._pairs, x).astype(np.float64)
-        return sums if total else sums / np.bincount(self._pairs), Groups(self.group_of_pair, self.size)
+        n, sums = self._sums(x, by_pair=True)
+        return sums if total else sums / n, Groups(self.group_of_pair, self.size)
 
     def split(self, x: NDArray[np.floating]) -> list[NDArray[np.floating]]:
         """The values of each group."""
         return np.split(x[self._order], np.cumsum(self.count())[:-1])
 
-    def medians(self, x: NDArray[np.floating]) -> Array:
+    def medians(self, x: NDArray[Any]) -> Array:
         """The median of each group."""
+        if x.dtype.kind in "iu" and x.min() >= 0 and (int(x.max()) + 1) * self.size <= max(len(x), PART):
+            return self._medians_of_counts(x)
         return np.array([np.nanmedian(part) if np.isfinite(part).any() else np.nan for part in self.split(x)])
+
+    def _medians_of_counts(self, x: Ints) -> Array:
+        """The same of whole numbers such as ranks, without sorting: how often each occurs is enough."""
+        most = int(x.max()) + 1
+        counts = np.zeros(self.size * most, dtype=np.int64)
+        for rows in _parts(len(x)):
+            counts += np.bincount(self.of[rows].astype(np.int64) * most + x[rows], minlength=len(counts))
+        below = np.cumsum(counts.reshape(self.size, most), axis=1)
+        n = below[:, -1]
+        # the values in the middle: two where their number is even
+        low, high = ((below <= place[:, None]).sum(1) for place in ((n - 1) // 2, n // 2))
+        return np.where(n > 0, (low + high) / 2, np.nan)
 
     @cached_property
     def _order(self) -> Ints:
@@ -117,14 +134,8 @@ class Groups:
             return self.of, self.of
         if self.size == 1:
             return self.clusters, np.zeros(int(self.clusters.max()) + 1, dtype=np.int64)
-        pair = self.clusters * np.int64(self.size) + self.of
-        if (most := (int(self.clusters.max()) + 1) * self.size) > 4 * len(pair):
-            pairs, number = np.unique(pair, return_inverse=True)
-            return number, pairs % self.size
-        there = np.zeros(most, dtype=bool)  # as above, without sorting
-        there[pair] = True
-        np.take(np.cumsum(there) - 1, pair, out=pair)
-        return pair, np.flatnonzero(there) % self.size
+        numbers, pairs = _dense(self.clusters.astype(np.int64) * self.size + self.of)
+        return numbers, pairs % self.size
 
     @property
     def _pairs(self) -> Ints:
@@ -144,38 +155,64 @@ def grouped(samples: Samples, by: Sequence[str]) -> tuple[Groups, pl.DataFrame]:
     >>> samples = Samples(np.array([0, 1, 1]), {}, 2, ("cat", "dog"), columns={"light": light})
     >>> groups, what = grouped(samples, ("class", "light"))
     >>> groups.of, what["name"].to_list()
-    (array([0, 1, 2]), ['cat · day', 'dog · day', 'dog · night'])
+    (array([0, 1, 2], dtype=int32), ['cat · day', 'dog · day', 'dog · night'])
     """
     if not by:
         raise PredictionsError("by is empty: name the column to group by, such as class")
-    columns = {}
+    of, size = np.zeros(len(samples), dtype=np.int32), 1
+    values: dict[str, pl.Series] = {}
     for name in by:
         if name != "class" and name not in samples.columns:
             there = ", ".join(["class", *samples.columns])
             raise PredictionsError(f"{samples.path} has no column {name!r} to group by: choose from {there}")
-        columns[name] = pl.Series(name, samples.labels) if name == "class" else samples.columns[name].alias(name)
-    frame = pl.DataFrame(columns)
-    what = frame.unique()
-    order = what.select(pl.col(by)).with_columns(pl.col(pl.Categorical).cast(pl.String)).with_row_index("wane.row")
-    what = what[order.sort(by, nulls_last=True)["wane.row"]]
-    numbered = what.with_row_index("wane.number")
-    of = frame.join(numbered, on=list(by), how="left", nulls_equal=True, maintain_order="left")["wane.number"]
+        numbers, found = _numbered(pl.Series(samples.labels) if name == "class" else samples.columns[name])
+        of, present = _dense(of.astype(np.int64) * len(found) + numbers)
+        size = len(present)
+        values = {earlier: column.gather(present // len(found)) for earlier, column in values.items()}
+        values[name] = found.gather(present % len(found))
+    what = pl.DataFrame(values).with_row_index("wane.number").sort(by, nulls_last=True)
+    place = np.empty(size, dtype=np.int32)
+    place[what["wane.number"].to_numpy()] = np.arange(size)
+    of, what = place[of], what.drop("wane.number")
     texts = [_texts(samples, name, what[name]) for name in by]
     names = pl.Series("name", [" · ".join(parts) for parts in zip(*texts, strict=True)])
     clusters = None
-    if "document" in samples.columns and tuple(by) != ("document",):
-        clusters = _numbers(samples.columns["document"])
-        if clusters.max() + 1 == len(samples):
+    if "document" in samples.columns and "document" not in by:
+        clusters, found = _numbered(samples.columns["document"])
+        if len(found) == len(samples):
             clusters = None  # each sample is a document of its own
-    what = what.with_columns(pl.col(pl.Categorical).cast(pl.String)).drop([name for name in by if name == "name"])
-    return Groups(of.to_numpy().astype(np.int64), len(what), clusters), what.with_columns(names)
+    return Groups(of, size, clusters), what.drop([name for name in by if name == "name"]).with_columns(names)
 
 
-def _numbers(column: pl.Series) -> Ints:
-    """A number from 0 for every value, in no order."""
-    if column.dtype == pl.Categorical:
-        column = column.to_physical()
-    return column.rank("dense").to_numpy().astype(np.int64) - 1
+def _numbered(column: pl.Series) -> tuple[Ints, pl.Series]:
+    """A number from 0 for every value of a column, and the values by number; what is missing is a value like others."""
+    if column.dtype == pl.String:
+        column = column.cast(pl.Categorical)
+    if column.dtype != pl.Categorical:
+        kinds = column.unique().sort()
+        of = column.replace_strict(kinds, pl.Series(range(len(kinds)), dtype=pl.Int32)).to_numpy()
+        return of, kinds
+    names = column.unique()
+    codes = column.to_physical().cast(pl.Int64).fill_null(-1).to_numpy() + 1
+    of, present = _dense(codes)
+    by_code = dict(zip(names.to_physical().cast(pl.Int64).fill_null(-1) + 1, names.cast(pl.String), strict=True))
+    return of, pl.Series([by_code[int(code)] for code in present], dtype=pl.String)
+
+
+def _dense(numbers: Ints) -> tuple[Ints, Ints]:
+    """The same without gaps, from 0, and which number each was. For numbers from 0."""
+    most = int(numbers.max()) + 1
+    if most > 4 * len(numbers) + PART:
+        present, dense = np.unique(numbers, return_inverse=True)
+        return dense.astype(np.int32), present
+    there = np.zeros(most, dtype=bool)  # as above, without sorting
+    there[numbers] = True
+    return (np.cumsum(there, dtype=np.int32) - 1)[numbers], np.flatnonzero(there)
+
+
+def _parts(n: int) -> Iterator[slice]:
+    """The rows from 0 to n, so many at a time that what is made of them is small."""
+    return (slice(start, start + PART) for start in range(0, n, PART))
 
 
 def _texts(samples: Samples, name: str, values: pl.Series) -> list[str]:
