@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from views.hand_made import made_history, write_run
 
 from wane.cli import app
-from wane.paper.claim_measures import as_wide_as, varies_more, within
+from wane.paper.claim_measures import _agreement, as_wide_as, varies_more, within
 from wane.paper.claims import CLAIMS
 from wane.paper.judging import Claim, judge, judged_markdown
 from wane.paper.methods import er, trend, weights
@@ -86,10 +86,44 @@ def test_the_order_of_the_table_is_judged_by_seeds_that_have_all_of_it(tmp_path)
     methods = {s: ({"learner": {"weights": {"signal": s}}}, (v, v, 1 - v)) for s, v in as_printed.items()}
     methods["ctl"] = (methods["ctl"][0], methods["ctl"][1][:2])  # the third seed lacks one
     judged = judge(claim, runs_of(tmp_path, methods))
-    assert judged.parts["rho"].n == 2
-    assert judged.parts["rho"].difference == pytest.approx(1.0)
-    backwards = {s: (m[0], [1 - v for v in m[1]]) for s, m in methods.items()}
-    assert judge(claim, runs_of(tmp_path / "b", backwards)).parts["rho"].difference == pytest.approx(-1.0)
+    assert judged.parts["signals"].n == 7
+    assert judged.parts["signals"].difference == pytest.approx(1.0)
+    assert judged.verdict == "holds"
+    backwards = judge(claim, runs_of(tmp_path / "b", {s: (m[0], [1 - v for v in m[1]]) for s, m in methods.items()}))
+    assert backwards.parts["signals"].difference == pytest.approx(-1.0)
+    assert backwards.verdict == "does not hold"
+
+
+@pytest.mark.parametrize("order", [(3, 0, 1, 2, 4, 6, 5), (0, 2, 1, 3, 4, 5, 6), (6, 4, 2, 0, 5, 3, 1)])
+def test_agreement_of_orders_is_judged_by_all_permutations(order):
+    """Against scipy's exact permutation test: the interval excludes zero where a two-sided test at 5 % does."""
+    from scipy.stats import permutation_test, spearmanr
+
+    said = [float(i) for i in range(7)]
+    found = _agreement([float(i) for i in order], said, 0.95)
+    exact = permutation_test(
+        (np.array(order),), lambda x: spearmanr(x, said).statistic, permutation_type="pairings", n_resamples=np.inf
+    )
+    assert found.difference == pytest.approx(exact.statistic)
+    assert (found.low > 0 or found.high < 0) == (exact.pvalue < 0.05)
+
+
+def test_one_bad_part_of_many_must_be_bad_beyond_their_number(tmp_path):
+    """A difference that would count alone does not count as one of six."""
+    claim = next(c for c in CLAIMS if c.text.startswith("All continuous variants"))
+    plain = {"er": ({}, (0.40, 0.41, 0.39))}
+    ends = dict.fromkeys(("tlr", "log_tlr", "rtlr", "cm", "ctl"), (0.5, 0.51, 0.52)) | {"nkl": (0.38, 0.392, 0.377)}
+    runs = runs_of(tmp_path, {**plain, **{s: ({"learner": {"weights": {"signal": s}}}, e) for s, e in ends.items()}})
+    judged = judge(claim, runs)
+    alone = judged.parts["er, weights nkl against er"]
+    assert alone.high < 0
+    assert judged.verdict == "cannot tell"
+
+
+def test_a_small_effect_is_said_to_be_small(tmp_path):
+    ends = (0.404, 0.400, 0.398, 0.401)
+    judged = judge(FEWER, runs_of(tmp_path, {"er": ({}, (0.40,) * 4), "trend": (TREND, ends)}))
+    assert judged.words.startswith("cannot tell; no effect larger than 0.5 point; less than printed")
 
 
 def test_what_the_task_before_loses_at_once(tmp_path):
@@ -127,8 +161,10 @@ def test_every_run_of_the_window_claims_is_in_their_recipe(tmp_path):
     ("ends", "words"),
     [
         ((0.415, 0.42, 0.425), "holds; less than printed"),  # 1.5, 2, 2.5 points of 8.68
-        ((0.40, 0.41, 0.39), "cannot tell; less than printed"),
+        ((0.40, 0.43, 0.38), "cannot tell; less than printed"),
         ((0.40, 0.50, 0.45), "cannot tell"),
+        ((0.45, 0.46, 0.455), "holds; less than printed"),  # 5 to 6 points: above the printed one's own error
+        ((0.47, 0.48, 0.475), "holds"),  # 7.5 ± 1.2 of 8.68 ± 0.47: it may be the same
         ((), "not run"),
     ],
 )
@@ -151,8 +187,9 @@ def test_variation_is_a_ratio_with_the_interval_of_the_f_distribution(tmp_path):
     runs = runs_of(tmp_path, {"er": ({}, (0.40, 0.42, 0.44)), "trend": (TREND, (0.50, 0.51, 0.52))})
     found = varies_more("retention", (er(), trend("log_tlr")), (er(), trend("loss")))(runs)
     chance = np.log2(39) / 2
-    assert found["er against er, trend log_tlr"] == pytest.approx(Interval(3, 1.0, 1 - chance, 1 + chance), rel=1e-6)
-    assert found["er against er, trend loss"] == Interval(0, None, None, None)
+    expected = Interval(3, 1.0, 1 - chance, 1 + chance)
+    assert found["er against er, trend log_tlr"](0.95) == pytest.approx(expected, rel=1e-6)
+    assert found["er against er, trend loss"](0.95) == Interval(0, None, None, None)
     claim = Claim("table2", "cifar100", "", "", "", "", varies_more("retention", (er(), trend("log_tlr"))))
     assert judge(claim, runs).verdict == "cannot tell"
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import permutations
 
 import numpy as np
 import polars as pl
+from scipy.stats import rankdata
 
-from wane.paper.judging import Measure, Numbers, by_seed_of, differences_of
+from wane.paper.judging import IntervalAt, Measure, Numbers, by_seed_of, differences_of
 from wane.paper.methods import trend
 from wane.paper.values import RESULTS
 from wane.runs.folder import RunFolder
 from wane.runs.identity import Method
 from wane.views.observations import at_level, box, changes, observations, transition_width
-from wane.views.recovery import WITHIN, correlate, spearman, speeds
+from wane.views.recovery import WITHIN, correlate, speeds
 from wane.views.statistics import Interval
 
 __all__ = [
@@ -187,16 +190,16 @@ def varies_more(measure: str, *pairs: tuple[Method, Method]) -> Measure:
     The interval is that of the F distribution. With three seeds it takes in everything up to a ratio of 6.2.
     """
 
-    def numbers(runs: Sequence[RunFolder]) -> dict[str, Interval]:
+    def numbers(runs: Sequence[RunFolder]) -> dict[str, IntervalAt]:
         return {
-            f"{more.title} against {less.title}": _ratio(*(by_seed_of(runs, m, measure) for m in (more, less)))
+            f"{more.title} against {less.title}": partial(_ratio, *(by_seed_of(runs, m, measure) for m in (more, less)))
             for more, less in pairs
         }
 
     return numbers
 
 
-def _ratio(more: Numbers, less: Numbers) -> Interval:
+def _ratio(more: Numbers, less: Numbers, confidence: float) -> Interval:
     from scipy.stats import f
 
     n, m = len(more), len(less)
@@ -204,17 +207,35 @@ def _ratio(more: Numbers, less: Numbers) -> Interval:
     if not all(variances):
         return Interval(min(n, m), None, None, None)
     ratio = np.log2(variances[0] / variances[1]) / 2
-    low, high = (np.log2(f.ppf(p, n - 1, m - 1)) / 2 for p in (0.025, 0.975))
+    low, high = (np.log2(f.ppf(p, n - 1, m - 1)) / 2 for p in ((1 - confidence) / 2, (1 + confidence) / 2))
     return Interval(min(n, m), float(ratio), float(ratio - high), float(ratio - low))
 
 
 def in_order(*methods: Method) -> Measure:
-    """The rank correlation of the methods' accuracies with the printed ones, for seeds that have them all."""
+    """The rank correlation of the methods' mean accuracies with the printed ones, over seeds that have them all.
+
+    What varies are the signals, not the seeds: the interval is as wide as chance makes it when they are permuted, in
+    all ways, so that it excludes zero where that test does.
+    """
     said = [RESULTS["cifar100", method, "accuracy"].mean for method in methods]
 
-    def numbers(runs: Sequence[RunFolder]) -> dict[str, Numbers]:
+    def numbers(runs: Sequence[RunFolder]) -> dict[str, IntervalAt]:
         columns = [by_seed_of(runs, method, "accuracy") for method in methods]
         complete = sorted(set.intersection(*(set(column) for column in columns)))
-        return {"rho": {seed: spearman([column[seed] for column in columns], said) for seed in complete}}
+        means = [float(np.mean([column[seed] for seed in complete])) for column in columns] if complete else []
+        return {"signals": partial(_agreement, means, said)}
 
     return numbers
+
+
+def _agreement(measured: Sequence[float], said: Sequence[float], confidence: float) -> Interval:
+    """Spearman's rho; with 8 signals at most there are 40,320 orders, and all are tried."""
+    if not measured:
+        return Interval(0, None, None, None)
+    ranks = [rankdata(values) for values in (measured, said)]
+    x, y = (r - r.mean() for r in ranks)
+    scale = float(np.sqrt((x @ x) * (y @ y)))
+    orders = np.array(list(permutations(range(len(x)))))
+    rho, by_chance = float(x @ y) / scale, (x[orders] @ y) / scale
+    low, high = np.quantile(by_chance, ((1 - confidence) / 2, (1 + confidence) / 2))
+    return Interval(len(x), rho, rho - float(high), rho - float(low))

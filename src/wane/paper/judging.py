@@ -1,29 +1,34 @@
 """A claim as a number with an interval over seeds, and the verdict that the interval allows.
 
 A claim is that some number is above zero (or above a bound). It *holds* if the whole 95 % interval is, *does not hold*
-if the whole interval is below, and we *cannot tell* otherwise, or with fewer than two seeds. Where the paper prints a
-number that is above the whole interval, the gain is *less than printed*, whatever else is known. The paper's claims are
-listed in `wane.paper.claims`.
+if the whole interval is below, and we *cannot tell* otherwise, or with fewer than three seeds. A claim of several parts
+holds if every part does. One part below zero is enough for it not to hold, so that part has to be below by an interval
+that is corrected for their number.
+
+Where the paper prints a number that is above what was measured, beyond the uncertainty of both, the gain is *less than
+printed*, whatever else is known. Where two one-sided tests at 5 % leave no room for more, there is *no effect larger
+than* so many points. The paper's claims are listed in `wane.paper.claims`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from math import ceil, isfinite
 from typing import NamedTuple
 
 from wane.paper.methods import er
 from wane.runs.folder import RunFolder
 from wane.runs.identity import Method, method_of
 from wane.views.observations import has_history
-from wane.views.statistics import Interval, paired
+from wane.views.statistics import FEWEST_SEEDS, Interval, paired
 from wane.views.summaries import accuracy_measures
 
 __all__ = [
     "CLAIM_VERDICTS",
     "UNBROKEN",
     "Claim",
+    "IntervalAt",
     "Judged",
     "Measure",
     "Numbers",
@@ -39,8 +44,13 @@ __all__ = [
 
 CLAIM_VERDICTS = ("holds", "does not hold", "cannot tell")
 Numbers = Mapping[int, float]  # by seed
+IntervalAt = Callable[[float], Interval]  # by its confidence
 #: What is above zero if a claim holds, part by part: numbers whose mean it is, or an interval of another kind.
-Measure = Callable[[Sequence[RunFolder]], Mapping[str, Numbers | Interval]]
+Measure = Callable[[Sequence[RunFolder]], Mapping[str, Numbers | IntervalAt]]
+#: The largest effect, in points, whose absence is worth a word, in steps of half a point.
+NEGLIGIBLE, STEP = 1.0, 0.5
+#: Seeds behind each of the paper's numbers.
+PAPER_SEEDS = 3
 #: A number with its interval stays on one line of a narrow table.
 UNBROKEN = str.maketrans({"-": "−", " ": "\u00a0"})
 
@@ -56,6 +66,7 @@ class Claim:
     printed: str
     unit: str
     measure: Measure
+    printed_error: float = 0.0  # standard error of the printed number; 0 where the paper does not tell
 
 
 class Judged(NamedTuple):
@@ -65,22 +76,36 @@ class Judged(NamedTuple):
     data: str  # what it was measured on, which in the demo is not what it speaks of
     parts: dict[str, Interval]
     verdict: str
+    largest: float | None = None  # the smallest number of points that the effect is shown not to exceed, if it is small
 
     @property
     def less_than_printed(self) -> bool:
-        """Whether the paper's number, if it gives one for a claim of one part, is above the whole interval."""
+        """Whether the paper's number, if it gives one for a claim of one part, is above what was measured.
+
+        Beyond the uncertainty of both: their errors are added as those of independent means (Welch).
+        """
         (part,) = self.parts.values() if len(self.parts) == 1 else (Interval(0, None, None, None),)
         try:
-            return part.high is not None and part.high < float(self.claim.printed)
+            printed = float(self.claim.printed)
         except ValueError:
             return False  # words, or several numbers
+        if part.difference is None or part.high is None:
+            return False
+        from scipy.stats import t
+
+        theirs, ours = self.claim.printed_error**2, ((part.high - part.difference) / t.ppf(0.975, part.n - 1)) ** 2
+        if not theirs:
+            return part.high < printed
+        freedom = (theirs + ours) ** 2 / (theirs**2 / (2 * PAPER_SEEDS - 2) + ours**2 / (part.n - 1))
+        return bool(part.difference + t.ppf(0.975, freedom) * (theirs + ours) ** 0.5 < printed)
 
     @property
     def words(self) -> str:
         """The verdict, as tables say it."""
         if all(part.difference is None for part in self.parts.values()):
             return "not run"
-        return self.verdict + ("; less than printed" if self.less_than_printed else "")
+        small = "" if self.largest is None else f"; no effect larger than {self.largest:g} point"
+        return self.verdict + small + ("; less than printed" if self.less_than_printed else "")
 
 
 def judge(claim: Claim, runs: Sequence[RunFolder]) -> Judged:
@@ -89,12 +114,28 @@ def judge(claim: Claim, runs: Sequence[RunFolder]) -> Judged:
     numbers = claim.measure(chosen) if chosen else {}
     data = ", ".join(sorted({run.config.data.name for run in chosen})) or claim.data
     data += f" (for {claim.data})" if data != claim.data else ""
-    parts = {name: part if isinstance(part, Interval) else paired(part, dict.fromkeys(part, 0.0))
-             for name, part in numbers.items()}  # fmt: skip
-    verdicts = [verdict_of(part) for part in parts.values()]
-    if verdicts and all(v == "holds" for v in verdicts):
+    parts = {name: _interval(part, 0.95) for name, part in numbers.items()}
+    if parts and all(verdict_of(part) == "holds" for part in parts.values()):
         return Judged(claim, data, parts, "holds")
-    return Judged(claim, data, parts, "does not hold" if "does not hold" in verdicts else "cannot tell")
+    corrected = [_interval(part, 1 - 0.05 / len(parts)) for part in numbers.values()]
+    if any(verdict_of(part) == "does not hold" for part in corrected):
+        return Judged(claim, data, parts, "does not hold")
+    return Judged(claim, data, parts, "cannot tell", _largest(claim, [_interval(p, 0.9) for p in numbers.values()]))
+
+
+def _interval(part: Numbers | IntervalAt, confidence: float) -> Interval:
+    return part(confidence) if callable(part) else paired(part, dict.fromkeys(part, 0.0), confidence=confidence)
+
+
+def _largest(claim: Claim, parts: Sequence[Interval]) -> float | None:
+    """Of a claim of one part, in points: what two one-sided tests at 5 % leave of its effect, if that is little."""
+    if claim.unit != "points" or len(parts) != 1 or parts[0].n < FEWEST_SEEDS:
+        return None
+    (part,) = parts
+    if part.low is None or part.high is None:
+        return None
+    found = STEP * ceil(max(abs(part.low), abs(part.high)) / STEP)
+    return found if found <= NEGLIGIBLE else None
 
 
 def verdict_of(interval: Interval) -> str:
@@ -103,7 +144,7 @@ def verdict_of(interval: Interval) -> str:
     >>> verdict_of(Interval(3, 1.0, 0.2, 1.8)), verdict_of(Interval(3, 1.0, -0.2, 2.2))
     ('holds', 'cannot tell')
     """
-    if interval.low is None or interval.high is None:
+    if interval.low is None or interval.high is None or interval.n < FEWEST_SEEDS:
         return "cannot tell"
     return "holds" if interval.low > 0 else "does not hold" if interval.high < 0 else "cannot tell"
 
@@ -115,7 +156,7 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
         "|:--|:--|:--|:--|:--|:--|",
     ]
     for each in judged:
-        claim, data, parts, _ = each
+        claim, data, parts = each.claim, each.data, each.parts
         shown, several = [], len(parts) > 1
         for name, part in parts.items():
             if part.difference is None:
@@ -129,6 +170,10 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
             shown.append(f"{left} of {len(parts)} parts not run")
         measured = "<br>".join([*shown, f"({claim.unit})"]) if shown else "not run"
         lines.append(f"| {claim.text} | {claim.where} | {data} | {claim.printed} | {measured} | **{each.words}** |")
+    shown = sum(part.low is not None for each in judged for part in each.parts.values())
+    chance = f"if nothing were true, about {shown * 0.05:.0f} of them would exclude zero"
+    about = "Verdicts of claims with several parts are corrected for the number of parts."
+    lines += ["", f"{shown} intervals, each at 95 % by itself: {chance}. {about}"]
     return "\n".join(lines) + "\n"
 
 

@@ -12,7 +12,7 @@ from wane.paper.methods import er, trend, weights
 from wane.runs.identity import Method
 from wane.views.tables.run_tables import Printed, PrintedResults
 
-__all__ = ["PAPER", "RESULTS", "STATEMENTS", "Statement", "printed"]
+__all__ = ["PAPER", "RESULTS", "STATEMENTS", "Statement", "printed", "printed_error"]
 
 
 @dataclass(frozen=True)
@@ -76,6 +76,7 @@ RESULTS: dict[tuple[str, Method, str], Printed] = {
     **_rows(_TABLE_1, weights, "Table 1"),
     **_rows(_TABLE_2, trend, "Table 2"),
     ("cifar100", trend("accuracy", 3), "accuracy"): Printed(34.79, 2.32, "section 4.4, Figure 4"),
+    ("cifar100", trend("log_tlr", 3), "accuracy"): Printed(41.07, 0.57, "abstract, section 1"),
     ("cifar100", trend("accuracy", 15), "accuracy"): Printed(40.33, None, "section 4.4"),
     ("cifar100", trend("accuracy", 20), "accuracy"): Printed(39.14, None, "section 4.4"),
     ("cifar100", trend("loss", 3), "accuracy"): Printed(41.14, 0.53, "section 4.4"),
@@ -92,6 +93,17 @@ def printed(data: str, method: Method, measure: str) -> Printed | None:
     True
     """
     return RESULTS.get((data, method, measure))
+
+
+def printed_error(data: str, measure: str, one: Method, other: Method) -> float:
+    """The standard error of a printed difference of two methods, from the deviations of three seeds each; 0 if unknown.
+
+    >>> round(printed_error("cifar100", "forgetting", trend("log_tlr"), er()), 2)
+    0.47
+    """
+    found = [printed(data, method, measure) for method in (one, other)]
+    deviations = [number.std for number in found if number is not None and number.std is not None]
+    return (sum(s * s for s in deviations) / 3) ** 0.5 if len(deviations) == 2 else 0.0
 
 
 #: For tables that put measured results beside the paper's.

@@ -7,11 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Interval", "mean_std", "paired"]
+__all__ = ["FEWEST_SEEDS", "Interval", "mean_std", "paired"]
+
+#: With fewer, an interval says more about luck than about a method: nothing is judged, nothing is called best.
+FEWEST_SEEDS = 3
 
 
 class Interval(NamedTuple):
-    """A mean paired difference over `n` common seeds with its 95 % t-interval; what cannot be computed is None."""
+    """A mean paired difference over `n` common seeds with its t-interval; what cannot be computed is None."""
 
     n: int
     difference: float | None
@@ -30,8 +33,8 @@ def mean_std(values: Iterable[float]) -> tuple[float | None, float | None]:
     return (float(v.mean()) if v.size else None), (float(v.std(ddof=1)) if v.size > 1 else None)
 
 
-def paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Interval:
-    """The mean difference over the seeds that both have, with its 95 % t-interval; one seed gives no interval.
+def paired(values: Mapping[int, float], reference: Mapping[int, float], *, confidence: float = 0.95) -> Interval:
+    """The mean difference over the seeds that both have, with its t-interval; one seed gives no interval.
 
     >>> paired({0: 2.0, 1: 4.0, 2: 6.0, 9: 0.0}, {0: 1.0, 1: 2.0, 2: 3.0})
     Interval(n=3, difference=2.0, low=-0.484..., high=4.484...)
@@ -45,5 +48,5 @@ def paired(values: Mapping[int, float], reference: Mapping[int, float]) -> Inter
     mean, std = mean_std(d)
     if mean is None or std is None:
         return Interval(d.size, mean, None, None)
-    half = float(t.ppf(0.975, d.size - 1)) * std / d.size**0.5
+    half = float(t.ppf((1 + confidence) / 2, d.size - 1)) * std / d.size**0.5
     return Interval(d.size, mean, mean - half, mean + half)

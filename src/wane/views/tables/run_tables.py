@@ -28,7 +28,7 @@ from wane.views.comparable_runs import (
     protocol,
     protocol_of,
 )
-from wane.views.statistics import mean_std, paired
+from wane.views.statistics import FEWEST_SEEDS, mean_std, paired
 from wane.views.summaries import SETTINGS, Column, accuracy_columns, accuracy_measures
 
 __all__ = ["Printed", "PrintedResults", "RunTable", "run_table"]
@@ -250,7 +250,7 @@ def _records(
     sign = 1 if column.higher_is_better else -1
     top = max((r for r in records if r["mean"] is not None), key=lambda r: sign * r["mean"], default=None)
     # The best by its mean, and better than ER beyond chance: the interval lies on the good side of zero.
-    if top is not None and top["er_low"] is not None:
+    if top is not None and top["er_low"] is not None and top["er_n"] >= FEWEST_SEEDS:
         top["best"] = min(sign * top["er_low"], sign * top["er_high"]) > 0
     return records
 
