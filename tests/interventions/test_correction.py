@@ -99,6 +99,21 @@ def test_the_strength_for_one_offset_a_class_follows_the_evidence():
     assert grid[np.argmax([log_evidence(r) for r in grid])] == pytest.approx(chosen, rel=0.15)
 
 
+@pytest.mark.parametrize("groups", [3, None])
+@pytest.mark.parametrize("by", ["loss", "nkl", "ctl"])
+def test_the_gradient_vanishes_at_the_offsets(by, groups):
+    """By autograd through `wane.signals`, and to the tolerance that is stated."""
+    logits, labels, members = biased(n=900, noise=2.0, seed=4)
+    correction = LogitCorrection(by, None if groups is None else members).fit(logits, labels)
+    group = torch.arange(9) if groups is None else members
+    ridge = correction.ridge if by == "loss" else correction.ridge / math.log(9)
+    found = torch.stack([correction.offsets[group == g][0] for g in range(int(group.max()) + 1)])
+    offsets = (found - found.mean()).requires_grad_()  # a ridge prefers those of mean 0
+    value = wane.SIGNALS[by].sign * wane.signals(logits + offsets[group], labels)[by].mean()
+    (value - ridge / 2 * offsets.square().sum()).backward()
+    assert offsets.grad.abs().max() < 2e-8
+
+
 def test_rows_without_bias_give_small_offsets_and_a_great_ridge():
     calm, steep = (LogitCorrection("loss").fit(*biased(n=600, c=20, groups=2, bias=b)[:2]) for b in (0.0, 3.0))
     assert calm.ridge > 10 * steep.ridge

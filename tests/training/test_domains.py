@@ -8,7 +8,7 @@ from training.tiny_problem import results, stop
 
 import wane
 from wane.loggers.follow import send_run
-from wane.runs.config import build_config
+from wane.runs.config import ConfigError, build_config
 from wane.runs.folder import RunFolder
 from wane.streams import from_arrays
 from wane.training.run import run
@@ -35,6 +35,15 @@ def config(**settings):
         "learner": {"epochs": 2, "batch_size": 8, "replay_size": 8, "lr": 0.1},
     }
     return build_config(base, settings)
+
+
+def test_clean_slots_are_shared_by_the_classes_of_all_domains(tmp_path):
+    run(config(memory={"holdout": 0.5}), tmp_path / "run", dataset=domain_dataset())
+    frame = RunFolder(tmp_path / "run").history.frame.filter(split="memory_holdout")
+    last = frame.filter(step=frame["step"].max()).sort("class")
+    assert (last["class"].to_list(), last["n"].to_list()) == ([0, 1, 2, 3, 4, 5], [1] * 6)
+    with pytest.raises(ConfigError, match=r"record\.correction is about lost classes"):
+        run(config(record={"correction": {}}), tmp_path / "no", dataset=domain_dataset())
 
 
 def test_a_group_is_a_class_of_a_domain(tmp_path):

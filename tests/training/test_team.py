@@ -50,9 +50,10 @@ EQUAL = {
                     "options": {"alpha": 0.3}, "weights": {"signal": "ctl"}},
     },
     "a part for each task": {"learner": {"name": "learners.own_methods:ByTask", "batch_size": 7, "replay_size": 5}},
+    "clean slots": {"memory": {"holdout": 0.35}, "record": {"correction": {"by": "loss", "source": "memory_holdout"}}},
     "task and memory": {"learner": {"name": "learners.own_methods:ICaRL", "epochs": 2, "batch_size": 7}},
 }  # fmt: skip
-SLOW = {"three", "stored logits", "an unused head", "joint", "a part for each task", "task and memory"}
+SLOW = {"three", "clean slots", "stored logits", "an unused head", "joint", "a part for each task", "task and memory"}
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ __all__ = ["FOLDS", "Recoverable", "as_logits", "class_groups", "correct", "reco
 #: Parts that the rows are divided into; classes are spread over them evenly.
 FOLDS = 5
 #: Rows x classes that are looked at: beyond, a random part of the rows is enough, and keeps the fits to seconds.
-LARGEST = 10**7
+LARGEST = 5 * 10**6
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def recoverable(
 
     The rows of each class are spread evenly over the folds, in an order drawn from a fixed seed. Every row counts the
     same, in the fit as in the accuracy. The interval is paired, row by row; it takes the offsets of each fold as given.
-    Of a file with more than ten million outputs a random part of the rows is used.
+    Of a file with more than five million outputs a random part of the rows is used.
 
     Args:
         predictions: of one model.

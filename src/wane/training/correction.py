@@ -59,7 +59,9 @@ def fitted_offsets(session: Session, task: Task) -> Tensor:
 
 def exposure(session: Session, task: Task) -> Tensor:
     """(C,) how many rows of each class were trained on during this task, new and replayed."""
-    labels = session.dataset.train.labels[session.training_rows(task)].cpu()
+    again = range(task.index + 1) if session.learner.rows == "seen" else (task.index,)
+    rows = torch.cat([session.training_rows(session.stream[k]) for k in again])
+    labels = session.dataset.train.labels[rows].cpu()
     counts = torch.bincount(labels, minlength=session.dataset.num_classes) * session.config.learner.epochs
     log = session.state.replay_log
     drawn = [drawn for (_, at), drawn in zip(log.at, log.drawn, strict=True) if at == task.index]

@@ -162,9 +162,9 @@ def _grids(table: RunTable) -> Iterator[Grid]:
         settings = dict.fromkeys(column.setting for column in columns)
         leading = [c for c in columns if c.summary in LEADING[: 2 if c.setting != "class" and len(settings) > 1 else 4]]
         yield _values_grid(printable(setting), by_row, leading)
-        # what a grid beside another had no room for is in the CSV
+        # what a grid beside another had no room for, and all else with corrected logits, is in the CSV
         families = dict.fromkeys((SUMMARIES[c.summary].family, c.setting) for c in columns)
-        for family, of in ((family, of) for family, of in families if family):
+        for family, of in ((f, s) for f, s in families if f and s != "corrected"):
             more = [c for c in columns if (SUMMARIES[c.summary].family, c.setting) == (family, of)]
             measured = {m: row for m, row in by_row.items() if any(row[c.name]["n"] for c in more)}
             # the setting stands in the title, and not in every column's
