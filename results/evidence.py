@@ -9,18 +9,24 @@ some minutes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from scipy.stats import binom, multinomial
 
+from wane.predictions.comparison import compare
+from wane.predictions.paired_tests import answers_p, paired_interval
 from wane.predictions.plan import plan_from
+from wane.predictions.samples import Samples
 from wane.runs.folder import RunFolder, find_runs
 from wane.softmax.registry import SIGNALS
 from wane.views.figures import save_figure
 from wane.views.figures.power import draw_power
-from wane.views.power import paired_ends, power_table
+from wane.views.power import paired_changes, paired_ends, power_table
 
 HERE = Path(__file__).parent
 Array = NDArray[np.float64]
@@ -201,6 +207,83 @@ def older() -> str:
     return "\n".join(lines) + "\n"
 
 
+def false_alarms() -> str:
+    """How often tests and intervals are wrong: on rows where nothing changed, on two seeds, and of McNemar's tests."""
+    samples = find_runs(HERE / "samples")
+    datasets = {"CIFAR-100": "cifar100", "Tiny-ImageNet": "tiny_imagenet"}
+    nothing = [pl.read_csv(HERE / f"power_{data}.csv").filter(pl.col("rows") >= 5) for data in datasets.values()]
+    lines = [f"| false alarms | {' | '.join(datasets)} |", "|:--|--:|--:|"]
+    for kind, title in (
+        ("flipped", "rows turned round by lot"),
+        ("halves", "rows of a class against other rows of it"),
+    ):
+        means = [100 * float(table.filter(pl.col("kind") == kind)["found"].mean()) for table in nothing]
+        lines.append(f"| {title}: all tests at 5 %, 5 to 100 rows | {means[0]:.1f} % | {means[1]:.1f} % |")
+    counts = [_seeds(_of(samples, data)) for data in datasets.values()]
+    lines.append(f"| `wane compare`, classes that two seeds get right equally often: any verdict but steady | "
+                 f"{' | '.join(f'{alarms} of {equal}' for alarms, equal in counts)} |")  # fmt: skip
+    lines += ["", "| intervals that miss, 95 % | 5 rows | 10 rows | 20 rows | 50 rows |", "|:--|--:|--:|--:|--:|"]
+    pairs = paired_changes(_of(samples, "cifar100"))
+    for name, answers in (("accuracy", False), ("accuracy", True), ("ctl", False), ("nkl", False), ("log_tlr", False)):
+        misses = [_misses([pair[name] for pair in pairs], k, answers=answers) for k in (5, 10, 20, 50)]
+        how = "Bonett and Price" if answers else "t"
+        lines.append(f"| {SIGNALS[name].title} ({how}) | {' | '.join(f'{100 * miss:.1f} %' for miss in misses)} |")
+    lines += [
+        "",
+        "| McNemar's test at 2.5 %, one-sided | finds, 20 rows | 50 rows | wrong at most, 20 rows | 50 rows |",
+    ]
+    lines += ["|:--|--:|--:|--:|--:|"]
+    for title, p_value in MCNEMAR.items():
+        powers = [_mcnemar(p_value, n, lost=0.225, gained=0.075) for n in (20, 50)]
+        worst = [max(_mcnemar(p_value, n, x / 2, x / 2) for x in np.linspace(0.05, 1, 39)) for n in (20, 50)]
+        lines.append(f"| {title} | {' | '.join(f'{100 * value:.1f} %' for value in (*powers, *worst))} |")
+    return "\n".join(lines) + "\n"
+
+
+def _exact_tail(lost: int, gained: int, _: int, *, mid: float = 0.0) -> float:
+    return float(binom.cdf(gained, lost + gained, 0.5) - mid * binom.pmf(gained, lost + gained, 0.5))
+
+
+MCNEMAR: dict[str, Callable[[int, int, int], float]] = {
+    "unconditional, exact (wane)": answers_p,
+    "conditional, exact": _exact_tail,
+    "conditional, mid-p": partial(_exact_tail, mid=0.5),
+}
+
+
+def _mcnemar(p_value: Callable[[int, int, int], float], n: int, lost: float, gained: float) -> float:
+    """The chance that a test finds a fall, counted over all tables of n rows."""
+    tables = [(a, b) for a in range(n + 1) for b in range(n + 1 - a) if p_value(a, b, n) <= 0.025]
+    counts = np.array([(a, b, n - a - b) for a, b in tables])
+    return float(multinomial.pmf(counts, n, [lost, gained, max(0.0, 1 - lost - gained)]).sum())
+
+
+def _misses(pairs: list[Array], k: int, *, answers: bool) -> float:
+    """The share of intervals from k rows that leave out the mean change of all of them."""
+    rng = np.random.default_rng(0)
+    missed = []
+    for change in pairs:
+        drawn = change[rng.integers(len(change), size=(4, k))]
+        error = drawn.std(1, ddof=1) / np.sqrt(k)
+        low, high = paired_interval(drawn.mean(1), error, np.full(4, k), alpha=0.05, answers=answers)
+        missed.append((low > change.mean() + 1e-9) | (high < change.mean() - 1e-9))
+    return float(np.mean(missed))
+
+
+def _seeds(runs: list[RunFolder]) -> tuple[int, int]:
+    """Of the classes that two runs get right equally often at the end, how many `compare` does not call steady."""
+    alarms = equal = 0
+    for pair in combinations(runs, 2):
+        both = []
+        for run in pair:
+            last = run.samples.filter(pl.col("task") == run.samples["task"].max()).sort("class", "sample")
+            values = {name: last[name].to_numpy().astype(np.float64) for name in (*SIGNALS, "rank")}
+            both.append(Samples(last["class"].to_numpy(), values, int(last["class"].max()) + 1))
+        same = compare(*both).groups.filter(pl.col("accuracy_change").abs() < 0.0101)
+        alarms, equal = alarms + int((same["verdict"] != "steady").sum()), equal + len(same)
+    return alarms, equal
+
+
 def _difference(found: dict[str, float], errors: dict[str, float], name: str, unit: float) -> str:
     middle, half = unit * (found[name] - found[_rival(name)]), unit * 1.96 * errors[name]
     shape = "+.0f" if unit > 1 else "+.2f"
@@ -222,6 +305,7 @@ def main() -> None:
         table = power_table(_of(samples, data), draws=400)
         table.with_columns(pl.col(pl.Float64).round(4)).write_csv(HERE / f"power_{data}.csv")
         save_figure(draw_power(table), HERE / f"power_{data}.png")
+    (HERE / "false_alarms.md").write_text(false_alarms())
 
 
 if __name__ == "__main__":

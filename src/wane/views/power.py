@@ -28,7 +28,7 @@ from wane.predictions.verdicts import EVIDENCE
 from wane.runs.folder import RunFolder
 from wane.softmax.registry import SIGNALS
 
-__all__ = ["FALLS", "NULLS", "ROWS", "paired_ends", "power_table"]
+__all__ = ["FALLS", "NULLS", "ROWS", "paired_changes", "paired_ends", "power_table"]
 
 Array: TypeAlias = NDArray[np.float64]
 #: One class under two models: the change of each row by each signal and by `drift`, higher is better; and as `before`
@@ -59,7 +59,7 @@ def power_table(runs: Sequence[RunFolder], *, draws: int = 400, rows: Sequence[i
     ``equal_held``, the power at the threshold at which the test alarms in 5 % of those pairs.
     """
     ends = _ends(runs)
-    falls = [pair for each in ends for pair in _pairs([(a, b) for a, b in combinations(each, 2)])]
+    falls = paired_changes(runs)
     seeds = _pairs([pair for a, b in combinations(ends, 2) for pair in zip(a, b, strict=True)], both_ways=True)
     fell = np.array([-pair["accuracy"].mean() for pair in falls])
     kinds = {("flipped", 0): falls, ("halves", 0): [rows for each in ends for rows in _alone(each)],
@@ -83,10 +83,14 @@ def power_table(runs: Sequence[RunFolder], *, draws: int = 400, rows: Sequence[i
     return pl.DataFrame(lines, schema=schema, orient="row")
 
 
+def paired_changes(runs: Sequence[RunFolder]) -> list[Changes]:
+    """Every class between any two ends of tasks of each run."""
+    return [pair for each in _ends(runs) for pair in _pairs(list(combinations(each, 2)))]
+
+
 def paired_ends(runs: Sequence[RunFolder]) -> list[PairedRows]:
     """The classes of all pairs of ends of tasks of each run, as a plan takes them."""
-    pairs = [pair for each in _ends(runs) for pair in _pairs([(a, b) for a, b in combinations(each, 2)])]
-    return [PairedRows(pair["accuracy"], pair["drift"]) for pair in pairs]
+    return [PairedRows(pair["accuracy"], pair["drift"]) for pair in paired_changes(runs)]
 
 
 def _ends(runs: Sequence[RunFolder]) -> list[list[pl.DataFrame]]:
