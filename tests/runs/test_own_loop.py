@@ -21,6 +21,7 @@ from wane.runs.folder import RunFolder, find_runs
 from wane.runs.own_loop import OwnLoop, parse_own_loop
 from wane.views.comparable_runs import by_setting
 from wane.views.observations import at_level, observations
+from wane.views.report.data import prepare
 from wane.views.tables.run_tables import run_table
 
 METHODS, SEEDS = ("plain", "rehearsal"), range(3)
@@ -301,3 +302,57 @@ def test_a_report_of_histories_names_each(trained, tmp_path):
     assert "<h1>Mine</h1>" in text
     for label in ("plain, seed 0", "rehearsal, seed 0"):
         assert f">{label}<" in text
+
+
+def test_histories_of_one_method_are_as_many_runs(trained, tmp_path):
+    histories = [history for history, _, _ in trained.values()]
+    runs = find_runs(*histories, histories[0], RunFolder(tmp_path))
+    assert len({run.place for run in runs}) == 7
+    page = wane.report(histories, tmp_path / "page.html").read_text()
+    for method in METHODS:
+        assert [f">{method}, seed {seed}<" in page for seed in SEEDS] == [True] * 3
+    text = wane.table(histories, baseline="plain", format="csv")
+    assert pl.read_csv(text.encode()).filter(pl.col("measure") == "accuracy")["n"].to_list() == [3, 3]
+    (tmp_path / "a").mkdir()
+    histories[0].write(tmp_path / "a/history.parquet")
+    assert find_runs(tmp_path / "a/history.parquet")[0].name == "a"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tasks", [None, [0, 0, 1], [0, -1, 1], []])
+@pytest.mark.parametrize("signals", [["accuracy"], ["accuracy", "ctl", "log_tlr"]])
+def test_whatever_was_recorded_can_be_looked_at(tasks, signals, tmp_path):
+    """Domains, accuracy alone, no tasks, a head that grew, splits that no view knows: a page, or a sentence."""
+    rng = np.random.default_rng(0)
+    history = wane.History(tasks, names=["north", "east", "west"], kind="domain")
+    for step in range(8):
+        n = [5, 6, 7 * (step > 3)]
+        for split in ("test", "corrected", "ladder/head", "test_steps", "x"):
+            values = {name: rng.uniform(0, 1, 3) for name in signals}
+            history.record({"n": n, **values}, step=step, task=step // 4, split=split)
+    page = history.report(tmp_path / "page.html").read_text()
+    assert "north" in page
+    for name in ("heatmap", "conditional", "smoothness", "trajectories"):
+        history.write(tmp_path / "h.parquet")
+        done = invoke("figure", name, tmp_path / "h.parquet", "-o", tmp_path / "f.png")
+        assert done.exit_code in (0, 2), done.output
+        assert done.exit_code == 0 or done.output.count("\n") == 1
+        assert name != "heatmap" or "accuracy" not in signals or len(signals) == 1 or done.exit_code == 0
+    table = invoke("table", "auto", tmp_path / "h.parquet")
+    assert (table.exit_code, "does not say the task" in table.output) == ((2, True) if tasks is None else (0, False))
+    assert invoke("at-risk", tmp_path / "h.parquet").exit_code == 0
+
+
+@pytest.mark.filterwarnings("error")
+def test_accuracy_alone_is_enough_for_a_report(tmp_path):
+    history = wane.History([0, 0, 1, 1], names="abcd")
+    for step in range(8):
+        task = step // 4
+        values = {"n": [5, 6, 7 * task, 7 * task], "accuracy": [1 - 0.25 * task, 1 - task, 0.5, 0.9]}
+        history.record(values, step=step, task=task)
+    found = prepare(find_runs(history)[0], "mine")
+    assert found["sentences"][0].startswith("Accuracy on the 2 classes of earlier tasks went from 100%")
+    assert found["sentences"][1] == "Accuracy alone was recorded: what it hides is not known."
+    assert found["curves"]["names"] == ["accuracy"]
+    assert [row["class"] for row in found["near"]] == [1]
+    assert history.report(tmp_path / "page.html").exists()

@@ -6,7 +6,7 @@ import io
 import json
 import os
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -271,21 +271,27 @@ def history_run(history: History, name: str | os.PathLike[str] = "") -> RunFolde
         name: of the run, or the path of the file that it was read from; the method is called so if the history does
             not say how.
     """
-    stem = Path(name).stem if name else ""
+    path = Path(name)
+    # of many files that are called history.parquet, the folder says more
+    stem = path.parent.name if path.name == HISTORY and path.parent.name else path.stem
     method = None if history.method or history.title else stem
     called = name or history.title or history.method or "history"
     return RunFolder(called, stem, files=run_files(history, method=method))
 
 
-def find_runs(*places: str | os.PathLike[str] | History) -> list[RunFolder]:
+def find_runs(*places: str | os.PathLike[str] | History | RunFolder) -> list[RunFolder]:
     """The runs at or below each folder or URL, each once; an error names a place that holds none.
 
     A history stands for a run, too: the path of its file (``.parquet``), or the `History` itself.
     """
     found: dict[Any, RunFolder] = {}
     for source in places:
+        if isinstance(source, RunFolder):
+            found.setdefault(source.place, source)
+            continue
         if not isinstance(source, str | os.PathLike):
-            found.setdefault(id(source), history_run(source))
+            if id(source) not in found:
+                found[id(source)] = _numbered(history_run(source), found.values())
             continue
         place = place_of(source)
         is_file = place.endswith(".parquet") and not is_url(place)
@@ -296,6 +302,12 @@ def find_runs(*places: str | os.PathLike[str] | History) -> list[RunFolder]:
             key = run.place if is_url(run.place) else str(run.path.resolve())
             found.setdefault(key, run)  # counted twice, a run would pass for two seeds
     return list(found.values())
+
+
+def _numbered(run: RunFolder, others: Collection[RunFolder]) -> RunFolder:
+    """The run under a place of its own: histories in memory have none, and seeds of a method have one name."""
+    alike = sum(other.files is not None and other.name == run.name for other in others)
+    return RunFolder(f"{run.place} ({alike + 1})", run.name, files=run.files) if alike else run
 
 
 def _run_of_file(path: Path) -> RunFolder:

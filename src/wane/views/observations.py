@@ -65,7 +65,7 @@ def observations(runs: Sequence[RunFolder]) -> pl.DataFrame:
                 pl.struct("step", "task").rle_id().cast(pl.Int64).alias("epoch"),
                 "task",
                 pl.col(kind).alias("class"),
-                pl.col(task_of).alias("class_task"),
+                pl.col(task_of).clip(0).alias("class_task"),  # what belongs to no task was there from the start
                 "n",
                 *(pl.col(s) if s in frame.columns else pl.lit(float("nan")).alias(s) for s in signals),
             )
@@ -79,10 +79,18 @@ def has_history(run: RunFolder) -> bool:
 
 
 def recorded_signals(runs: Sequence[RunFolder]) -> tuple[str, ...]:
-    """The registered signals, and those that some of the runs recorded beside them."""
-    held = dict.fromkeys(name for run in runs if has_history(run) for name in run.history.signals)
-    further = (name for name in held if name not in SIGNALS and SIGNALS.knows(name))
-    return (*SIGNALS, *further)
+    """The registered signals and others that some of the runs recorded; accuracy always, all while there is nothing."""
+    histories = [(run.history, run.split) for run in runs if has_history(run)]
+    held = dict.fromkeys(name for history, _ in histories for name in history.signals)
+    known = (*SIGNALS, *(name for name in held if name not in SIGNALS and SIGNALS.knows(name)))
+    if not any(history.tail(1, split=split) for history, split in histories):
+        return known
+    return tuple(name for name in known if name == "accuracy" or any(_holds(*of, name) for of in histories))
+
+
+def _holds(history: History, split: str, signal: str) -> bool:
+    tested = (e for e in reversed(history.evaluations) if e.split == split)
+    return any(bool(np.isfinite(history.column(e, signal)).any()) for e in tested)
 
 
 def group_kind(history: History) -> str:

@@ -22,8 +22,7 @@ Runs: TypeAlias = One | Sequence[One]
 
 def as_runs(runs: Runs) -> list[RunFolder]:
     """What the views read."""
-    several = [runs] if isinstance(runs, History | RunFolder | str | os.PathLike) else list(runs)
-    return [run for one in several for run in ([one] if isinstance(one, RunFolder) else find_runs(one))]
+    return find_runs(*([runs] if isinstance(runs, History | RunFolder | str | os.PathLike) else runs))
 
 
 def report(runs: Runs, path: str | os.PathLike[str], *, title: str | None = None) -> Path:

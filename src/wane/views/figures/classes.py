@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from wane.measures.task_map import tasks_of
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
 from wane.views.figures.style import ABSENT, INK_COLOUR, SOFT_COLOUR, new_figure, plain, styled
@@ -63,7 +64,8 @@ def draw(runs: Sequence[RunFolder], *, width: str = "column") -> Figure:
     tasks = _same_tasks(runs)
     logs = [run.replay for run in runs]
     if missing := [run.name for run, log in zip(runs, logs, strict=True) if log is None or not len(log)]:
-        raise ValueError(f"{missing[0]} has no replay.parquet: it has no memory, or no epoch is done yet")
+        why = "wane did not train it" if runs[0].own else "it has no memory, or no epoch is done yet"
+        raise ValueError(f"{missing[0]} has no replay.parquet: {why}")
     order = np.lexsort((np.arange(len(tasks)), tasks))
     learning = logs[0]["task"].to_numpy()  # type: ignore[index]
     times = _mean_over(runs, lambda run: _even_shares(run, tasks))[:, order]
@@ -104,7 +106,8 @@ def flow(runs: Sequence[RunFolder], *, top: int = 8, takers: int = 3, width: str
 
     tasks = _same_tasks(runs)
     if missing := [run.name for run in runs if run.flow is None]:
-        raise ValueError(f"{missing[0]} has no flow.npz: run it with --set record.flow=true")
+        why = "wane did not train it" if runs[0].own else "run it with --set record.flow=true"
+        raise ValueError(f"{missing[0]} has no flow.npz: {why}")
     recorded: Any = runs[0].flow
     if recorded["flow"].shape[-1] != len(tasks):
         classes = recorded["flow"].shape[-1]
@@ -209,12 +212,12 @@ def _names(run: RunFolder, order: NDArray[np.int64]) -> list[str]:
 def _same_tasks(runs: Sequence[RunFolder]) -> NDArray[np.int64]:
     """The task of each class, which must be the same in all runs."""
     one_method(runs)
-    maps = [run.history.class_to_task for run in runs]
+    known = [(run.history.class_to_task, np.arange(run.history.num_groups)) for run in runs]
+    maps = [np.maximum(0, tasks_of(*of)) for of in known]  # what belongs to no task was there from the start
     for run, tasks in zip(runs, maps, strict=True):
-        if tasks is None or maps[0] is None or not np.array_equal(tasks, maps[0]):
+        if not np.array_equal(tasks, maps[0]):
             raise ValueError(f"{runs[0].name} and {run.name} do not have the same classes in each task: draw them "
                              "one by one")  # fmt: skip
-    assert maps[0] is not None
     return maps[0]
 
 

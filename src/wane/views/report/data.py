@@ -17,6 +17,7 @@ from wane.views.comparable_runs import by_setting, distinct_titles
 from wane.views.observations import (
     LEVELS,
     TOLERANCE,
+    Box,
     at_level,
     box,
     changes,
@@ -138,7 +139,8 @@ def conditional(run: RunFolder) -> pl.DataFrame:
             values = here[signal].to_numpy()
             share = np.histogram(values, bins=BINS, range=(0, 1))[0] / max(1, len(values))
             rows.append({"level": level, "signal": signal, **box(values)._asdict(), "density": share.tolist()})
-    return pl.DataFrame(rows)
+    kinds = {"level": pl.Float64, "signal": pl.String, **dict.fromkeys(Box._fields, pl.Float64), "n": pl.Int64}
+    return pl.DataFrame(rows) if rows else pl.DataFrame(schema=kinds)  # of accuracy alone
 
 
 def smoothness(run: RunFolder) -> tuple[pl.DataFrame, int]:

@@ -168,7 +168,8 @@ def _by_samples(t: Timeline, old: NDArray[np.bool_]) -> str:
 
 
 def _hid(t: Timeline, names: tuple[str, ...], rows: dict[str, list[dict[str, Any]]], levels: pl.DataFrame) -> str:
-    near, decline = rows["near"], rows["decline"]
+    # without log_tlr nothing is known of ranks
+    near, decline = [row for row in rows["near"] if np.isfinite(row["rank"])], rows["decline"]
     said = []
     if len(near) > 1:
         first, last = near[0], near[-1]
@@ -188,6 +189,8 @@ def _hid(t: Timeline, names: tuple[str, ...], rows: dict[str, list[dict[str, Any
         row = at.row(0, named=True)
         said.append(f"at {100 * row['level']:.0f} % accuracy, the confusion margin of a class is anything from "
                     f"{row['min']:.2f} to {row['max']:.2f}")  # fmt: skip
+    if levels.is_empty():
+        return "Accuracy alone was recorded: what it hides is not known."
     if not said:
         return "There are too few evaluations to say what accuracy hides."
     return f"Accuracy hid this: {'; '.join(said)}."

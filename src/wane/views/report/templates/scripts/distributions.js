@@ -3,6 +3,7 @@
 function drawConditional() {
   const where = chart("conditional");
   const levels = d3.groups(run.conditional, (row) => row.level);
+  if (!levels.length) return say(where, "Accuracy alone was recorded: there is no other signal to look at.");
   where.replaceChildren(...levels.map(([level, rows]) => {
     const figure = element("figure", { class: "card" });
     figure.append(element("h3", {}, `${100 * level} % accuracy `, element("small", {}, `n = ${rows[0].n.toLocaleString("en")}`)));
