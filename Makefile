@@ -60,6 +60,7 @@ bench: setup
 
 results: $(READY)
 	$(BIN)/wane reproduce all --only-show --scale small --data cifar100 --data tiny_imagenet --runs results/runs --out results
+	$(BIN)/python results/evidence.py
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -49,6 +49,8 @@ def test_the_figure_shows_every_signal_and_refuses_other_falls():
     assert [len(axes.lines) for axes in figure.axes] == [len(SIGNALS) + 2] * 3
     with pytest.raises(ValueError, match="fall is 7"):
         power([simulated(0)], fall=7)
+    with pytest.raises(ValueError, match="several methods or data sets"):
+        power(find_runs(SAMPLES))
     with pytest.raises(ValueError, match="no pair of the kind seeds"):
         power_table([simulated(0)], draws=1)
 

@@ -55,6 +55,7 @@ def figure(
     within: Annotated[
         str | None, typer.Option(help="recovery: ranks among all; run and task; or run, task and age.")
     ] = None,
+    fall: Annotated[int | None, typer.Option(help="power: which falls of accuracy: 5, 10 or 20 points.")] = None,
     forgetting: Definition = None,
     top: Annotated[int | None, typer.Option(min=1, help="flow: how many forgotten classes.")] = None,
     takers: Annotated[int | None, typer.Option(min=1, help="flow: how many takers of each.")] = None,
@@ -68,7 +69,7 @@ def figure(
     made = draw_figure(
         name, choose(find_runs(*runs), method), signals=tuple(signal) if signal else None, boundary=boundary,
         task=task, around=around, levels=tuple(level) if level else None, tolerance=tolerance, classes=classes,
-        measure=measure, forgetting=forgetting, top=top, takers=takers, within=within, width=width,
+        measure=measure, fall=fall, forgetting=forgetting, top=top, takers=takers, within=within, width=width,
     )  # fmt: skip
     save_figure(made, out)
     typer.echo(f"wrote {out}", err=True)

@@ -41,6 +41,10 @@ def power(runs: Sequence[RunFolder], *, fall: int = 10, draws: int = 200, width:
     """
     if fall not in FALLS:
         raise ValueError(f"fall is {fall}: choose one of {', '.join(map(str, FALLS))} points")
+    settings = {(run.data, run.method.title) for run in runs}
+    if len(settings) > 1:
+        titles = "; ".join(sorted(f"{method} on {data}" for data, method in settings))
+        raise ValueError(f"these runs are of several methods or data sets ({titles}): give those of one")
     return draw_power(power_table(runs, draws=draws), fall=fall, width=width)
 
 
