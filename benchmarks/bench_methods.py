@@ -48,7 +48,7 @@ from wane.training.team import ALONE
 #: A name ending in a star is on the CNN, as hat and pnn are.
 METHODS = ("finetune", "er", "der", "er_ace", "derpp", "xder", "gem", "agem", "icarl", "lwf", "lwf_mc", "ewc",
            "online_ewc", "si", "finetune*", "hat*", "pnn*")  # fmt: skip
-CLASSES, TASKS, ROWS, SLOTS = 100, 5, 160, 100  # rows of a task
+CLASSES, TASKS, ROWS, SLOTS = 100, 5, 320, 100  # rows of a task
 
 
 def stream_of():
