@@ -7,7 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
+from wane.cli import app
 from wane.predictions.comparison import compare
 from wane.predictions.samples import Samples
 from wane.runs.folder import find_runs
@@ -96,3 +98,11 @@ def test_compare_seldom_alarms_where_two_seeds_are_equally_accurate():
         equal, alarms = equal + len(groups), alarms + int((groups["verdict"] != "steady").sum())
     assert equal > 40
     assert alarms <= 0.05 * equal
+
+
+@pytest.mark.slow
+def test_the_command_draws_it_from_saved_samples(tmp_path):
+    folders = [str(run.path) for run in find_runs(SAMPLES) if run.data == "cifar100"]
+    made = CliRunner().invoke(app, ["figure", "power", *folders, "--fall", "20", "-o", str(tmp_path / "f.png")])
+    assert made.exit_code == 0, made.output
+    assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")

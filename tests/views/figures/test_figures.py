@@ -377,7 +377,9 @@ def test_files_are_written(run, tmp_path):
         save_figure(Figure(), tmp_path / "no" / "out.png")
 
 
-@pytest.mark.parametrize("name", [n for n in FIGURES if n not in ("windows", "tradeoff", "ladder", "reliability")])
+@pytest.mark.parametrize(
+    "name", [n for n in FIGURES if n not in ("windows", "tradeoff", "ladder", "reliability", "power")]
+)
 def test_the_command(run, tmp_path, name):
     made = command("figure", name, run.path, "-o", tmp_path / "f.pdf")
     assert made.exit_code == 0, made.output
