@@ -15,6 +15,7 @@ RUNS = [
     ("benchmarks.bench_loop", "--threads", "1"),
     ("benchmarks.bench_loop", "--threads", "2"),
     ("benchmarks.bench_methods",),
+    ("benchmarks.bench_plugins",),
 ]
 
 if __name__ == "__main__":
