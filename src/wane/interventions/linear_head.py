@@ -137,14 +137,18 @@ def _pose(x: Tensor, y: Tensor, w: Tensor, start: tuple[Tensor, Tensor] | None) 
 
 
 def _solve(
-    problem: _Problem, penalty: float, tolerance: float, theta: Tensor | None = None
+    problem: _Problem, penalty: float, tolerance: float, theta: Tensor | None = None, *, certain: bool = True
 ) -> tuple[Tensor, float, int]:
-    """The minimum, the largest entry of the gradient there, and the number of evaluations."""
+    """The minimum, the largest entry of the gradient there, and the number of evaluations.
+
+    Unless it must be `certain`, float32 is enough for a tolerance that it can tell.
+    """
     guess = _inverse_curvature(problem, penalty)
     if theta is None:
         theta = torch.zeros(problem.classes, problem.x.shape[1], dtype=torch.float64, device=problem.x.device)
     evaluations, gradient = 0, float("inf")
-    for dtype in (torch.float32, torch.float64):  # most of the way at half the cost
+    alone = not certain and tolerance >= FLOAT32_LIMIT
+    for dtype in (torch.float32,) if alone else (torch.float32, torch.float64):  # most of the way at half the cost
         enough = max(tolerance, FLOAT32_LIMIT) if dtype == torch.float32 else tolerance
         objective = _objective(problem, penalty, dtype)
         theta, gradient, more = _minimise(objective, theta.to(dtype), guess.to(dtype), enough)
@@ -259,7 +263,7 @@ def _choose(
     for strength in strengths:
         right = 0.0
         for i, (rows, count, problem) in enumerate(parts):
-            theta, _, _ = _solve(problem, strength / count, tolerance, thetas[i])
+            theta, _, _ = _solve(problem, strength / count, tolerance, thetas[i], certain=False)
             said = _logits(problem, theta, x[rows], start).argmax(1)
             right += float(everyone[rows] @ (said == y[rows]).double())
             thetas[i] = theta
