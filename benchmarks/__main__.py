@@ -10,6 +10,7 @@ RUNS = [
     ("benchmarks.bench_correction", "--large"),
     ("benchmarks.bench_ladder",),
     ("benchmarks.bench_tokens", "--threads", "1"),
+    ("benchmarks.bench_compare",),
     ("benchmarks.bench_store",),
     ("benchmarks.bench_data_path", "--threads", "1"),
     ("benchmarks.bench_loop", "--threads", "1"),
