@@ -2,10 +2,11 @@
 
     python -m benchmarks.bench_plugins [--rounds 5]
 
-CPU time, one epoch of each in turn within one process, minima. Images: 1,280 of 32x32 and 100 classes in training,
-1,000 in evaluation, wane's small CNN. Texts: 64 of 64 tokens and 8,000 words in training, the same in evaluation, a
-GPT-2 of two layers; without a plugin the Trainer computes the loss only. Writing the run folder is included, the report at the
-end is not. Avalanche is left out where it is not installed. Target: at most 1.05.
+CPU time, one epoch of each in turn within one process, minima. Images: 1,280 of 32x32 and 100 classes in
+training, 1,000 in evaluation, wane's small CNN. Texts: 64 of 64 tokens and 8,000 words in training, the same
+in evaluation, a GPT-2 of two layers; without a plugin the Trainer computes the loss only. Writing the run
+folder is included, the report at the end is not. Avalanche is left out where it is not installed. Target: at
+most 1.05.
 """
 
 import argparse
