@@ -167,6 +167,28 @@ def test_the_fit_never_does_worse_than_no_correction(seed, by, groups):
     assert (fitted.offsets[members == 0] == 0).all()
 
 
+@pytest.mark.parametrize("by", ["loss", "nkl", "ctl", "accuracy", "cm", "log_tlr", "tlr", "rtlr"])
+def test_equal_logits_are_left_alone(by):
+    """A tie goes to the label: all answers are right, and any offset would cost some."""
+    labels = torch.tensor([0, 1, 1, 2, 2, 2])
+    for groups in ([0, 1, 2], [0, 0, 1], None):
+        offsets = LogitCorrection(by, groups).fit(torch.zeros(6, 3), labels).offsets
+        assert offsets.isfinite().all()
+        if by in ("accuracy", "log_tlr", "tlr", "rtlr") and groups is not None:
+            assert offsets.abs().max() == 0
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e4])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_logits_of_any_size(scale, dtype):
+    logits, labels, members = biased(n=90)
+    logits = (logits * scale).clamp(-6e4, 6e4).to(dtype)
+    for by in ("loss", "nkl", "ctl", "accuracy", "log_tlr"):
+        correction = LogitCorrection(by, members).fit(logits, labels)
+        before, after = (mean_signal(by, z.double(), labels, 0.0) for z in (logits, logits + correction.offsets))
+        assert after >= before - 1e-6
+
+
 @pytest.mark.parametrize("by", ["nkl", "accuracy"])
 def test_a_known_bias_is_taken_back(by):
     logits, labels, members = biased(n=4000, c=20, groups=4, bias=2.5)

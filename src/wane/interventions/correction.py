@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from wane.interventions.group_rows import Rows, read_rows
-from wane.interventions.line_search import FEW_GROUPS, Problem, ascend, shift_once
+from wane.interventions.line_search import FEW_GROUPS, Problem, ascend, objective, shift_once
 from wane.interventions.smooth_offsets import MILDEST, SMOOTH, evidence, minimise
 from wane.softmax.inputs import read_labels, read_scores
 from wane.softmax.registry import SIGNALS
@@ -186,7 +186,8 @@ class LogitCorrection:
         ridge /= rows.limit  # bounded signals change by about 1 / ln C a nat of loss
         problem = Problem(rows, self.by, ridge)
         if self.by not in SMOOTH:
-            return ascend(problem, by_loss)
+            starts = (by_loss, zero) if rows.num_groups <= FEW_GROUPS else (by_loss,)
+            return max((ascend(problem, start) for start in starts), key=lambda found: objective(problem, found))
         smooth = SMOOTH[self.by]
         best, value = min(
             (minimise(rows, smooth, start, ridge) for start in (by_loss, zero)), key=lambda found: found[1]

@@ -17,7 +17,7 @@ from torch import Tensor
 from wane.interventions.group_rows import Rows
 from wane.softmax.registry import SIGNALS, Sample
 
-__all__ = ["FEW_GROUPS", "Problem", "ascend", "best_shift", "shift_once"]
+__all__ = ["FEW_GROUPS", "Problem", "ascend", "best_shift", "objective", "shift_once"]
 
 #: Points of a grid, and how often it is made finer: a range of 20 nats ends in steps of 0.001.
 POINTS, FINER = 41, 2
@@ -60,6 +60,12 @@ def ascend(problem: Problem, start: Tensor) -> Tensor:
         if not moved:
             break
     return offsets
+
+
+def objective(problem: Problem, offsets: Tensor) -> float:
+    """The weighted mean of the signal, with its sign so that more is better, less the ridge."""
+    line, by_nothing = torch.arange(len(offsets)) == 0, torch.zeros(1, dtype=torch.float64)
+    return float(_means(problem, offsets, line, by_nothing) - _penalty(problem, offsets, line, by_nothing))
 
 
 def shift_once(problem: Problem, offsets: Tensor) -> Tensor:

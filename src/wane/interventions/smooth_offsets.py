@@ -76,8 +76,6 @@ def minimise(rows: Rows, smooth: Smooth, start: Tensor, ridge: float) -> tuple[T
     offsets: Tensor | None = start
     here = look(rows, smooth, start, ridge)
     for _ in range(STEPS):
-        if float(here.gradient.abs().max()) <= TOLERANCE:
-            break
         offsets = _step(rows, smooth, start, here, ridge)
         if offsets is None:
             break
@@ -100,7 +98,9 @@ def _minimise_many(rows: Rows, smooth: Smooth, start: Tensor, ridge: float) -> t
 
 
 def _step(rows: Rows, smooth: Smooth, offsets: Tensor, here: Point, ridge: float) -> Tensor | None:
-    """The next offsets, where the objective is lower; None where rounding leaves nothing to gain."""
+    """The next offsets, where the objective is lower; None where nothing is left to gain."""
+    if float(here.gradient.abs().max()) <= TOLERANCE:
+        return None
     step = _direction(here)
     along = float(here.gradient @ step)
     for _ in range(40):
