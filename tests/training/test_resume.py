@@ -109,8 +109,8 @@ def test_what_was_being_compared_is_not_trivial(uninterrupted):
     found = uninterrupted("everything")
     assert found.keys() == {"history", "summary", "samples", "flow", "replay", "recovery", "ladder"}
     frame = pl.read_parquet(found["history"])
-    measured = {"test", "future", "untrained"}
-    assert set(frame["split"]) == {"test_steps", "replay", "holdout", *measured, *(f"{name}_task" for name in measured)}
+    measured = {"test", "holdout", "future", "untrained"}
+    assert set(frame["split"]) == {"test_steps", "replay", *measured, *(f"{name}_task" for name in measured)}
     assert frame.filter(split="test")["step"].unique().to_list() == [4, 8, 12, 16, 20, 24]
     assert len({uninterrupted(name)["history"] for name in CASES}) == len(CASES)
     assert uninterrupted("plain")["summary"]["steps"] == STEPS
