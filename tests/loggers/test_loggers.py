@@ -198,7 +198,7 @@ def test_all_figures_of_a_run(tmp_path, monkeypatch):
     monkeypatch.undo()
     run(CONFIG, tmp_path / "run", dataset=DATA)
     drawn = listeners.draw_figures(tmp_path / "run", tmp_path)
-    assert list(drawn) == ["trajectories", "smoothness", "conditional", "heatmap", "draw"]
+    assert list(drawn) == ["trajectories", "smoothness", "conditional", "heatmap", "draw", "compass"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn.values())
 
 

@@ -14,7 +14,7 @@ import pytest
 from sweeps.sweep_problem import wait_for
 
 from wane.runs import lock
-from wane.runs.lock import HeldError, LostError, Owner, held, is_dead, owner
+from wane.runs.lock import FileLock, HeldError, LostError, Owner, held, is_dead, owner
 
 
 def locks(folder):
@@ -111,6 +111,17 @@ def contend(folder, start, answers, all_answered):
             all_answered.wait(120)  # whoever comes late must find the lock held too
     except HeldError:
         answers.put("lost")
+
+
+def test_who_took_a_dead_mans_lock_over_is_not_taken_over_by_one_who_looked_before(tmp_path):
+    """Both found the owner dead; the second must not then take the first one's lock for the dead man's."""
+    a_lock(tmp_path, number=1, pid=dead_pid())
+    first, second = FileLock(tmp_path), FileLock(tmp_path)
+    assert first.holder() is None
+    assert second.holder() is None
+    assert first.claim()
+    assert not second.claim()
+    assert first.is_ours()
 
 
 def test_of_many_who_want_a_dead_mans_lock_exactly_one_gets_it(tmp_path):

@@ -51,12 +51,15 @@ def check_held(folder: Path) -> None:
 
 def owner(folder: Path, *, now: float | None = None) -> Owner | None:
     """Who runs the folder; None if no process does, or one did but gave no sign of life for `STALE` seconds."""
-    path = folder / f"{LOCK}{_latest(folder)}"
+    return _owner(folder / f"{LOCK}{_latest(folder)}", time.time() if now is None else now)
+
+
+def _owner(path: Path, now: float) -> Owner | None:
     try:
         last, text = path.stat().st_mtime, path.read_bytes()
     except OSError:
         return None
-    if is_silent(last, time.time() if now is None else now):
+    if is_silent(last, now):
         return None
     known = parse_owner(text)
     if known is None:
@@ -70,14 +73,16 @@ class FileLock:
     def __init__(self, folder: Path) -> None:
         self.folder, self.place = folder, str(folder)
         self.path = folder  # of the lock that is ours, once one is
+        self.free = 0  # the number that nobody holds, as `holder` found
 
     def holder(self) -> Owner | None:
         """Who holds it."""
-        return owner(self.folder, now=_clock(self.folder)) if _latest(self.folder) else None
+        self.free = _latest(self.folder)
+        return _owner(self.folder / f"{LOCK}{self.free}", _clock(self.folder)) if self.free else None
 
     def claim(self) -> bool:
-        """Create the next number."""
-        number = _latest(self.folder) + 1
+        """Create the number after the one that nobody holds: whoever took that over meanwhile has created it."""
+        number = self.free + 1
         self.path = self.folder / f"{LOCK}{number}"
         if not _created(self.path) or _latest(self.folder) != number:
             return False
