@@ -191,10 +191,11 @@ def varies_more(measure: str, *pairs: tuple[Method, Method]) -> Measure:
     """
 
     def numbers(runs: Sequence[RunFolder]) -> dict[str, IntervalAt]:
-        return {
-            f"{more.title} against {less.title}": partial(_ratio, *(by_seed_of(runs, m, measure) for m in (more, less)))
-            for more, less in pairs
-        }
+        found: dict[str, IntervalAt] = {}
+        for more, less in pairs:
+            a, b = by_seed_of(runs, more, measure), by_seed_of(runs, less, measure)
+            found[f"{more.title} against {less.title}"] = partial(_ratio, a, b)
+        return found
 
     return numbers
 

@@ -170,10 +170,10 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
             shown.append(f"{left} of {len(parts)} parts not run")
         measured = "<br>".join([*shown, f"({claim.unit})"]) if shown else "not run"
         lines.append(f"| {claim.text} | {claim.where} | {data} | {claim.printed} | {measured} | **{each.words}** |")
-    shown = sum(part.low is not None for each in judged for part in each.parts.values())
-    chance = f"if nothing were true, about {shown * 0.05:.0f} of them would exclude zero"
+    count = sum(part.low is not None for each in judged for part in each.parts.values())
+    chance = f"if nothing were true, about {count * 0.05:.0f} of them would exclude zero"
     about = "Verdicts of claims with several parts are corrected for the number of parts."
-    lines += ["", f"{shown} intervals, each at 95 % by itself: {chance}. {about}"]
+    lines += ["", f"{count} intervals, each at 95 % by itself: {chance}. {about}"]
     return "\n".join(lines) + "\n"
 
 
