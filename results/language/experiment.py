@@ -6,8 +6,8 @@ makes the texts from packages of Debian (bible-kjv, manpages, manpages-dev, manp
 Python's own library, trains a byte-level BPE tokenizer and a GPT-2 of 1.3 million parameters on three domains, and
 fine-tunes it on German manual pages with three seeds: without replay, with 1 % and 5 % of old text drawn uniformly,
 with 5 % drawn by the trend of each domain, and with a low-rank adapter. Every held-out token is scored by the base and
-by each tuned model in one pass (`wane.language`), and what changed is written to groups.csv beside this script. One
-thread; what is done is not done again.
+by each tuned model in one pass (`wane.language`). Beside this script it writes what changed (groups.csv), how few
+documents show it (few.csv), and a figure. One thread; what is done is not done again.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import sysconfig
 from pathlib import Path
 
 import numpy as np
+import polars as pl
+import scipy.stats
 import torch
 
 import wane
@@ -146,7 +148,7 @@ def tune(work: Path, base: Path, tokenizer, ids, method: str, seed: int) -> Path
     """Fine-tune on the new domain; rows of old ones take the place of some, drawn uniformly or by their trend."""
     from transformers import AutoModelForCausalLM
 
-    folder = work / f"{method.replace(' ', '_').replace('%', 'percent')}-{seed}"
+    folder = work / folder_name(method, seed)
     if (folder / "done").exists():
         return folder
     settings = METHODS[method]
@@ -196,6 +198,10 @@ def tune(work: Path, base: Path, tokenizer, ids, method: str, seed: int) -> Path
     return folder
 
 
+def folder_name(method: str, seed: int) -> str:
+    return f"{method.replace(' ', '_').replace('%', 'percent')}-{seed}"
+
+
 def score(work: Path, base: Path, folder: Path) -> list[Path]:
     out = [folder / "base.parquet", folder / "tuned.parquet"]
     if not all(path.exists() for path in out):
@@ -222,9 +228,91 @@ def main(work: Path) -> None:
             for level, table in found.tables.items():
                 rows += [{"method": method, "seed": seed, "level": "+".join(level) or "all", **row}
                          for row in table.iter_rows(named=True)]  # fmt: skip
-    import polars as pl
+    groups = pl.DataFrame(rows, infer_schema_length=None)
+    groups.write_csv(HERE / "groups.csv", float_precision=5)
+    few = [row for seed in SEEDS for method in ("no replay", "1 % uniform", "5 % uniform")
+           for row in how_few(work / folder_name(method, seed), method, seed)]  # fmt: skip
+    means = (
+        pl.DataFrame(few)
+        .group_by("method", "documents", "signal", maintain_order=True)
+        .agg(pl.col("tokens", "found").mean())
+    )
+    means.write_csv(HERE / "few.csv", float_precision=3)
+    draw_figure(groups)
 
-    pl.DataFrame(rows, infer_schema_length=None).write_csv(HERE / "groups.csv", float_precision=5)
+
+def how_few(folder: Path, method: str, seed: int) -> list[dict]:
+    """How often some documents of an old domain show its decline, by a one-sided test at 5 %, documents as units."""
+    signs = {"loss": 1, "log_rank": 1, "accuracy": -1, "ctl": -1}
+    columns = {
+        "loss": pl.col("loss"),
+        "log_rank": pl.col("rank").log(),
+        "accuracy": pl.col("accuracy"),
+        "ctl": pl.col("ctl"),
+    }
+    before, after = (
+        pl.read_parquet(folder / f"{name}.parquet").select("document", "domain", **columns)
+        for name in ("base", "tuned")
+    )
+    moved = before.with_columns(sign * (after[name] - before[name]) for name, sign in signs.items())
+    sums = moved.group_by("domain", "document", maintain_order=True).agg(pl.len().alias("n"), pl.col(*signs).sum())
+    g, rows = np.random.default_rng(seed), []
+    for domain in OLD:
+        own = sums.filter(pl.col("domain") == domain)
+        n = own["n"].to_numpy().astype(float)
+        for count in (3, 5, 10):
+            chosen = np.stack([g.choice(len(n), count, replace=False) for _ in range(200)])
+            for name in signs:
+                v = own[name].to_numpy()[chosen]
+                mean = v.sum(1) / n[chosen].sum(1)
+                rest = v - mean[:, None] * n[chosen]
+                error = np.sqrt((rest**2).sum(1) * count / (count - 1)) / n[chosen].sum(1)
+                found = float((mean / error > scipy.stats.t.ppf(0.95, count - 1)).mean())
+                rows.append(
+                    {"method": method, "documents": count, "signal": name, "tokens": n.mean() * count, "found": found}
+                )
+    return rows
+
+
+def draw_figure(groups: pl.DataFrame) -> None:
+    """Left: what each domain lost. Right: forgetting against the KL on the new domain."""
+    import matplotlib.pyplot as plt
+
+    colours = dict(zip(METHODS, ("#1c1e26", "#e69f00", "#0072b2", "#56b4e9", "#d55e00"), strict=True))
+    domains = groups.filter(pl.col("level") == "domain")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.7), layout="constrained", width_ratios=(3, 2))
+    for k, method in enumerate(METHODS):
+        own = domains.filter(pl.col("method") == method)
+        for i, domain in enumerate(OLD):
+            ratio = own.filter(pl.col("domain") == domain)["perplexity_ratio"].to_numpy()
+            left.bar(
+                i + 0.16 * (k - 2),
+                ratio.mean() - 1,
+                0.14,
+                bottom=1,
+                color=colours[method],
+                label=method if not i else None,
+            )
+            left.plot([i + 0.16 * (k - 2)] * len(ratio), ratio, ".", color="#888888", ms=3)
+        old = (
+            own.filter(pl.col("domain").is_in(OLD))
+            .group_by("seed", maintain_order=True)
+            .agg(pl.col("loss_change").mean())
+        )
+        new = own.filter(pl.col("domain") == NEW)
+        right.plot(new["kl_base_tuned"], old["loss_change"], "o", color=colours[method], ms=4)
+    left.set_yscale("log")
+    left.set_yticks([1, 1.5, 2, 3, 4], ["1", "1.5", "2", "3", "4"], minor=False)
+    left.minorticks_off()
+    left.set_xticks(range(len(OLD)), OLD)
+    left.set_ylabel("perplexity, after / before", fontsize=8)
+    left.legend(frameon=False, fontsize=7, ncols=2)
+    right.set_xlabel("KL(base ‖ tuned), new domain, nats", fontsize=8)
+    right.set_ylabel("rise of the loss, old domains", fontsize=8)
+    for axes in (left, right):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
+    figure.savefig(HERE / "forgetting.png", dpi=200)
 
 
 if __name__ == "__main__":

@@ -256,15 +256,18 @@ def _intervals(
 
 
 def _worst(pairs: pl.LazyFrame, count: int) -> list[Passage]:
-    """The passages that lost most, in nats, each with its tokens; at most a few of one document."""
+    """The passages that lost most, in nats, each with its tokens; at most 3 of a document, and every domain its share."""
     if count < 1:
         return []
     change = pl.col("loss_after") - pl.col("loss_before")
     passage = pairs.with_columns((pl.col("position") // PASSAGE).alias("_passage"))
-    most = passage.group_by("document", "_passage").agg(change.sum().alias("_lost"))
+    most = passage.group_by("document", "_passage").agg(change.sum().alias("_lost"), pl.col("domain").first())
     top = most.sort(["_lost", "document", "_passage"], descending=[True, False, False]).collect(engine="streaming")
     spread = top.filter(pl.col("_lost") > 0).group_by("document", maintain_order=True).head(3)
-    chosen = spread.sort(["_lost", "document", "_passage"], descending=[True, False, False]).head(count)
+    ordered = spread.sort(["_lost", "document", "_passage"], descending=[True, False, False])
+    share = -(-count // max(1, ordered["domain"].n_unique()))
+    chosen = ordered.group_by("domain", maintain_order=True).head(share).sort("_lost", descending=True).head(count)
+    chosen = chosen.select("document", "_passage", "_lost")
     wanted = ["document", "_passage", "_lost", "domain", "position", "text", "kind"]
     wanted += [f"{name}_{when}" for name in ("loss", "rank") for when in ("before", "after")]
     rows = passage.join(chosen.lazy(), on=["document", "_passage"], how="inner").select(wanted)

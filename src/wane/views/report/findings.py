@@ -51,8 +51,11 @@ class Timeline(NamedTuple):
         return np.flatnonzero(np.diff(self.task)) + 1
 
     def learnt(self) -> Ints:
-        """(K,) the last evaluation of each class's own task: right after it was learnt."""
-        return np.array([np.flatnonzero(self.task <= task)[-1] for task in self.class_task])
+        """(K,) the last evaluation of each class's own task: right after it was learnt.
+
+        The first there is, if its task was over before anything was recorded.
+        """
+        return np.array([max(0, int((self.task <= task).sum()) - 1) for task in self.class_task])
 
 
 def timeline(history: History, split: str = "test") -> Timeline | None:

@@ -27,14 +27,10 @@ def token_page(comparison: TokenComparison, *, before: str = "base", after: str 
     """
     environment = page_templates("wane.views.tokens")
     environment.filters |= {"signed": _signed, "percent": _percent}
-    widest = max(
-        (abs(math.log(row[key])) for table in comparison.tables.values() for row in table.iter_rows(named=True)
-         for key in ("perplexity_low", "perplexity_high", "perplexity_ratio") if row[key]), default=1.0,
-    )  # fmt: skip
     tables = [
         {
             "title": ", ".join(level),
-            "rows": [_row(row, level, widest) for row in frame.head(ROWS).iter_rows(named=True)],
+            "rows": [_row(row, level, _widest(frame)) for row in frame.head(ROWS).iter_rows(named=True)],
             "left_out": max(0, len(frame) - ROWS),
         }
         for level, frame in comparison.tables.items()
@@ -59,6 +55,12 @@ def token_page(comparison: TokenComparison, *, before: str = "base", after: str 
 def write_token_page(comparison: TokenComparison, path: str | os.PathLike[str], *, before: str, after: str) -> None:
     """Write the page atomically, so that a failure leaves an older file intact."""
     write_page(path, token_page(comparison, before=before, after=after).encode())
+
+
+def _widest(frame: Any) -> float:
+    """The furthest that an interval of a table reaches, in nats."""
+    ends = [frame[f"perplexity_{end}"].drop_nulls().log().abs().max() for end in ("low", "high", "ratio")]
+    return max([float(end) for end in ends if end is not None], default=1.0) or 1.0
 
 
 def _row(row: Mapping[str, Any], level: tuple[str, ...], widest: float) -> dict[str, Any]:
