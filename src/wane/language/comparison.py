@@ -256,7 +256,7 @@ def _intervals(
 
 
 def _worst(pairs: pl.LazyFrame, count: int) -> list[Passage]:
-    """The passages that lost most, in nats, each with its tokens; at most 3 of a document, and every domain its share."""
+    """The passages that lost most, in nats, each with its tokens; every domain has its share."""
     if count < 1:
         return []
     change = pl.col("loss_after") - pl.col("loss_before")
