@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from wane.runs.folder import RunFolder
+from wane.softmax.registry import SIGNALS
 from wane.views.figures.style import INK_COLOUR, SOFT_COLOUR, label_ends, new_figure, panels, styled
 from wane.views.observations import (
     LEVELS,
@@ -41,7 +42,7 @@ FEW_CLASSES = 2
 def trajectories(
     runs: Sequence[RunFolder],
     *,
-    signals: Sequence[str] = ("accuracy", "cm", "tlr"),
+    signals: Sequence[str] | None = None,
     boundary: int = 1,
     task: int | None = None,
     around: int | None = None,
@@ -53,7 +54,8 @@ def trajectories(
 
     Args:
         runs: of one method; the classes of all runs are pooled.
-        signals: which; one without an upper bound, such as the loss, gets an axis of its own.
+        signals: which; default: accuracy, cm and tlr, as far as they were recorded. One without an upper bound, such as
+            the loss, gets an axis of its own.
         boundary: 1 is that of task 1 and task 2.
         task: whose classes, counted from 1; default: the task that ends at the boundary.
         around: epochs shown on either side; default: both tasks whole.
@@ -62,7 +64,7 @@ def trajectories(
     from matplotlib.ticker import MaxNLocator
 
     one_method(runs)
-    groups = panels(signals)
+    groups = panels(_recorded(runs, signals, default=("accuracy", "cm", "tlr")))
     seen = observations(runs)
     last, whose = int(seen["task"].max()), boundary if task is None else task  # type: ignore[arg-type]
     if not 1 <= boundary <= last:
@@ -128,7 +130,8 @@ def smoothness(
     from matplotlib.patches import Patch
 
     one_method(runs)
-    groups = panels([s for s in recorded_signals(runs) if is_bounded(s)] if signals is None else signals)
+    bounded = [s for s in recorded_signals(runs) if is_bounded(s)]
+    groups = panels(_recorded(runs, signals, default=bounded))
     reach = transition_width(runs) if around is None else around
     moved = changes(runs, around=reach, classes=classes)
     phases = {phase: moved.filter(pl.col("phase") == phase) for phase in ("transition", "stable")}
@@ -175,8 +178,10 @@ def conditional(
         width: column or page.
     """
     one_method(runs)
-    chosen_signals = [s for s in recorded_signals(runs) if s != "accuracy"] if signals is None else signals
-    names = [name for group in panels(chosen_signals) for name in group]
+    others = [s for s in recorded_signals(runs) if s != "accuracy"]
+    if not others and signals is None:
+        raise ValueError("only accuracy was recorded: there is nothing to show beside it")
+    names = [name for group in panels(_recorded(runs, signals, default=others)) for name in group]
     seen = observations(runs)
     chosen = [at_level(seen, level, tolerance) for level in levels]
     columns = min(len(names), 4 if width == "page" else 2)
@@ -255,3 +260,13 @@ def _numbers(values: np.ndarray[Any, Any]) -> str:
         return f"{x:.2f}".lstrip("0") if x < 1 else f"{x:.1f}"
 
     return f"n = {b.n}\n{short(b.median)}\n{short(b.q1)}–{short(b.q3)}" if b.n else "n = 0\n\n"
+
+
+def _recorded(runs: Sequence[RunFolder], signals: Sequence[str] | None, *, default: Sequence[str]) -> list[str]:
+    """The signals asked for, which must be there; by default those of `default` that are."""
+    there = recorded_signals(runs)
+    if signals is None:
+        return [name for name in default if name in there]
+    if missing := [name for name in signals if SIGNALS[name] and name not in there]:
+        raise ValueError(f"{', '.join(missing)} was not recorded: choose from {', '.join(there)}")
+    return list(signals)
