@@ -16,10 +16,12 @@ __all__ = ["runs_table", "summary_table"]
 
 #: The columns of a list of runs, by summary.
 LISTED = ("average", "forgetting", "retention", "plasticity")
+#: The families of summaries that a terminal has room for; the ladder has a sentence of its own.
+SHOWN = ("", "transfer and stability")
 
 
 def summary_table(summary: dict[str, Any]) -> Table:
-    """Every summary of every signal that was recorded: how good at the end, how much was forgotten, kept, and learnt.
+    """What became of every signal that was recorded: how good at the end, how much was forgotten, kept, and learnt.
 
     A run that was evaluated in both settings, or with corrected logits, has a row for each.
     """
@@ -27,7 +29,7 @@ def summary_table(summary: dict[str, Any]) -> Table:
     names = [
         name
         for name, row in SUMMARIES.items()
-        if row.source == "history"  # the ladder has a sentence of its own
+        if row.family in SHOWN
         and any(values.get(name) is not None for found in recorded.values() for values in found.values())
     ]
     table = Table(box=None, padding=(0, 2, 0, 0))
