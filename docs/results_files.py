@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "results"
+FOLDERS = (RESULTS, RESULTS / "language")
 TABLE = re.compile(r"^\[[^\]]+\]\(\.\./results/(\S+\.md)\)$", re.MULTILINE)
 
 
@@ -26,6 +27,7 @@ def on_files(files: Any, config: Any) -> Any:
     """Called by mkdocs once: adds the pictures, and the tables that a reader may want as files."""
     from mkdocs.structure.files import File
 
-    for path in sorted([*RESULTS.glob("*.png"), *RESULTS.glob("*.csv"), *RESULTS.glob("*.json")]):
-        files.append(File.generated(config, f"results/{path.name}", abs_src_path=str(path)))
+    for path in sorted(p for kind in ("png", "csv", "json") for of in FOLDERS for p in of.glob(f"*.{kind}")):
+        where = path.relative_to(RESULTS).as_posix()
+        files.append(File.generated(config, f"results/{where}", abs_src_path=str(path)))
     return files
