@@ -14,7 +14,7 @@ from wane.predictions.verdicts import EVIDENCE
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
 from wane.views.compare.tables import percent
-from wane.views.observations import group_names
+from wane.views.observations import group_kind, group_names
 
 __all__ = [
     "Timeline", "hidden_decline", "near_zero", "old_classes", "three_sentences", "timeline",
@@ -39,6 +39,7 @@ class Timeline(NamedTuple):
     images: Ints  # (K,) of the last evaluation
     values: Array  # (signals, S, K), NaN where a class was not evaluated
     signals: tuple[str, ...]  # their names
+    kind: str = "class"  # what a group is
 
     def of(self, signal: str) -> Array:
         """(S, K) of one signal."""
@@ -72,7 +73,10 @@ def timeline(history: History, split: str = "test") -> Timeline | None:
     for e in tested:
         images[e.classes] = e.n
     order = np.lexsort((classes, class_task))
-    return Timeline(step, task, classes[order], class_task[order], images[classes[order]], values[..., order], signals)
+    images = images[classes[order]]
+    return Timeline(
+        step, task, classes[order], class_task[order], images, values[..., order], signals, group_kind(history)
+    )
 
 
 def old_classes(t: Timeline) -> NDArray[np.bool_]:
@@ -137,14 +141,15 @@ def _lost(t: Timeline, names: tuple[str, ...]) -> str:
     accuracy, old = t.of("accuracy"), old_classes(t)
     if not old.any():
         mean = float(np.nanmean(accuracy[-1]))
-        over = _classes(len(t.classes))
+        over = _counted(len(t.classes), t.kind)
         return f"There is only one task so far, so nothing was lost yet: accuracy is {percent(mean)}, mean over {over}."
     then, now = accuracy[t.learnt(), np.arange(len(t.classes))][old], accuracy[-1][old]
     lost = then - now
     worst = int(lost.argmax())
     start = (
-        f"Accuracy on the {_classes(int(old.sum()))} of earlier tasks went from {percent(float(then.mean()))}, "
-        f"right after each was learnt, to {percent(float(now.mean()))} (mean over classes{_by_samples(t, old)})"
+        f"Accuracy on the {_counted(int(old.sum()), t.kind)} of earlier tasks went from {percent(float(then.mean()))}, "
+        f"right after each was learnt, to {percent(float(now.mean()))} (mean over {_several(t.kind)}"
+        f"{_by_samples(t, old)})"
     )
     count = int((lost > LOST + 1e-9).sum())
     if not count:
@@ -177,7 +182,8 @@ def _hid(t: Timeline, names: tuple[str, ...], rows: dict[str, list[dict[str, Any
     if len(near) > 1:
         first, last = near[0], near[-1]
         said.append(
-            f"{_classes(len(near))} stand at 0 %, but not alike: the label of {_name(first['class'], names)} is "
+            f"{_counted(len(near), t.kind)} stand at 0 %, but not alike: the label of "
+            f"{_name(first['class'], names)} is "
             f"typically ranked {_rank(first['rank'])}, that of {_name(last['class'], names)} {_rank(last['rank'])}"
         )
     elif near:
@@ -185,12 +191,12 @@ def _hid(t: Timeline, names: tuple[str, ...], rows: dict[str, list[dict[str, Any
         said.append(f"{_name(one['class'], names)} stands at 0 %, with its label typically ranked {_rank(one['rank'])}")
     if decline:
         who = _listed([row["class"] for row in decline], names)
-        said.append(f"{_classes(len(decline))} kept their accuracy while the signals under it fell ({who})"
+        said.append(f"{_counted(len(decline), t.kind)} kept their accuracy while the signals under it fell ({who})"
                     if len(decline) > 1 else f"{who} kept its accuracy while the signals under it fell")  # fmt: skip
     at = levels.filter(pl.col("signal") == "cm", pl.col("n") > 1).sort("n", descending=True)
     if len(said) < 2 and len(at):
         row = at.row(0, named=True)
-        said.append(f"at {100 * row['level']:.0f} % accuracy, the confusion margin of a class is anything from "
+        said.append(f"at {100 * row['level']:.0f} % accuracy, the confusion margin of a {t.kind} is anything from "
                     f"{row['min']:.2f} to {row['max']:.2f}")  # fmt: skip
     if levels.is_empty():
         return "Accuracy alone was recorded: what it hides is not known."
@@ -229,5 +235,15 @@ def _rank(rank: float) -> str:
     return f"{whole}{ending}"
 
 
-def _classes(count: int) -> str:
-    return f"{count} class{'es' if count != 1 else ''}"
+def _counted(count: int, kind: str) -> str:
+    return f"{count} {kind if count == 1 else _several(kind)}"
+
+
+def _several(kind: str) -> str:
+    """The plural of what a group is.
+
+    >>> _several("class"), _several("domain"), _several("class of a domain")
+    ('classes', 'domains', 'classes of a domain')
+    """
+    word, of, rest = kind.partition(" ")
+    return f"{word}{'es' if word.endswith('s') else 's'}{of}{rest}"
