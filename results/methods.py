@@ -1,0 +1,151 @@
+"""The tables of docs/methods.md: `python results/methods.py [STORE...]`.
+
+With stores of finished runs of `wane sweep methods`, `methods_tuning`, `methods_interventions` and `rounding` (small
+scale), their figures are added to `methods.csv`, a row for each run and measure. From that file, and from what
+`python -m benchmarks.bench_methods` measured (`methods_steps.csv`), the tables are written.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from wane.runs.folder import RunFolder, find_runs
+from wane.sweeps.plan import expand
+from wane.views.statistics import mean_std, paired
+
+HERE = Path(__file__).parent
+RECIPES = ("methods", "methods_tuning", "methods_interventions", "rounding")
+#: Six where conclusions rest on them.
+SEEDS = {"methods": {"seed": [*range(6)]}}
+DATA = ("cifar100", "tiny_imagenet")
+MEASURES = ("accuracy", "forgetting", "retention", "plasticity")
+RUNGS = {"accuracy": "now", "bias_memory": "one number, memory", "bias_oracle": "one number, oracle",
+         "head_memory": "new head, memory", "head_all": "head on all rows"}  # fmt: skip
+
+
+def figures(run: RunFolder, recipe: str, variant: str) -> Iterator[dict[str, object]]:
+    """What a run's summary says, in percent, and in bytes what its method keeps."""
+    summary = run.summary
+    assert summary is not None
+    base = {"recipe": recipe, "data": run.data, "method": variant, "learner": run.config.learner.name, "seed": run.seed}
+    found: dict[str, float | None] = {}
+    for prefix, part in (("", summary.get("metrics")), ("task_", summary["task_incremental"])):
+        for name in (*MEASURES, *(RUNGS if prefix == "" else ())):
+            value = (part or {}).get("accuracy", {}).get("average" if name == "accuracy" else name)
+            found[prefix + name] = None if value is None else round(100 * value, 4)
+    for prefix, split in (("", "holdout"), ("task_", "holdout_task")):
+        if any(e.split == split for e in run.history.evaluations):
+            found[f"{prefix}holdout"] = round(100 * float(run.history.matrix("accuracy", split=split)[-1].mean()), 4)
+    found["kept"] = sum(summary["kept"].values())
+    yield from ({**base, "measure": name, "value": value} for name, value in found.items() if value is not None)
+
+
+def collect(stores: list[str], known: pl.DataFrame | None) -> pl.DataFrame:
+    """The figures of all finished runs, those of earlier calls included."""
+    rows = {} if known is None else {(*row.values(),)[:-1]: row for row in known.to_dicts()}
+    found = {run.name: run for run in find_runs(*stores) if run.summary is not None}
+    order: list[tuple[str, str, str]] = []
+    for recipe in RECIPES:
+        for data in DATA:
+            for planned in expand(recipe, scale="small", settings=({"data": {"name": data}},), over=SEEDS.get(recipe)):
+                order.append((recipe, data, planned.variant))
+                if (run := found.get(planned.name)) is not None:
+                    rows |= {(*row.values(),)[:-1]: row for row in figures(run, recipe, planned.variant)}
+    place = {key: i for i, key in reversed([*enumerate(order)])}
+    in_order = sorted(rows.values(), key=lambda row: place[row["recipe"], row["data"], row["method"]])
+    return pl.DataFrame(in_order, infer_schema_length=None)
+
+
+def by_seed(frame: pl.DataFrame, method: str, measure: str) -> dict[int, float]:
+    """A measure of a method by seed."""
+    return dict(frame.filter(method=method, measure=measure).select("seed", "value").iter_rows())
+
+
+def shown(values: dict[int, float], *, with_std: bool = False) -> str:
+    """Mean, and the standard deviation over seeds."""
+    mean, std = mean_std(values.values())
+    if mean is None:
+        return ""
+    return f"{mean:.1f}".replace("-", "−") + (f" ± {std:.1f}" if with_std and std is not None else "")
+
+
+def results(frame: pl.DataFrame, steps: dict[str, float]) -> str:
+    """Both settings, what each method keeps, and what a step of it costs."""
+    columns = [prefix + name for prefix in ("", "task_") for name in MEASURES]
+    titles = [name.removeprefix("task_") + (", task" if name.startswith("task_") else "") for name in columns]
+    lines = [f"| | seeds | {' | '.join(titles)} | kept, kB | step / passes |", "|:--|--:|" + 10 * "--:|"]
+    for method, learner in frame.select("method", "learner").unique(maintain_order=True).iter_rows():
+        cells = [shown(by_seed(frame, method, name), with_std=name.endswith("accuracy")) for name in columns]
+        kept = by_seed(frame, method, "kept")
+        step = "" if learner not in steps else f"{steps[learner]:.2f}"
+        lines.append(f"| {method} | {len(kept)} | {' | '.join(cells)} | {max(kept.values()) / 1000:,.0f} | {step} |")
+    return "\n".join(lines) + "\n"
+
+
+def tuning(frame: pl.DataFrame) -> str:
+    """Final accuracy on the images set aside, of every point of the grids."""
+    lines = ["| | class-incremental | task-incremental |", "|:--|--:|--:|"]
+    for method in frame["method"].unique(maintain_order=True):
+        cells = [shown(by_seed(frame, method, name)) for name in ("holdout", "task_holdout")]
+        lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def ladders(frame: pl.DataFrame) -> str:
+    """What a constant and a new head would bring back."""
+    lines = [f"| | {' | '.join(RUNGS.values())} |", "|:--|" + len(RUNGS) * "--:|"]
+    for method in frame["method"].unique(maintain_order=True):
+        cells = [shown(by_seed(frame, method, name)) for name in RUNGS]
+        if cells[-1]:
+            lines.append(f"| {method} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def interventions(frame: pl.DataFrame) -> str:
+    """Each intervention on a method less the method itself, paired by seed, with 95 % intervals."""
+    lines = [f"| | seeds | {' | '.join(MEASURES)} |", "|:--|--:|" + len(MEASURES) * "--:|"]
+    for method in frame["method"].unique(maintain_order=True):
+        base, _, change = method.partition(", ")
+        if not change:
+            cells = [shown(by_seed(frame, method, name), with_std=True) for name in MEASURES]
+        else:
+            cells = [difference(by_seed(frame, method, m), by_seed(frame, base, m)) for m in MEASURES]
+        lines.append(f"| {method} | {len(by_seed(frame, method, 'kept'))} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def difference(values: dict[int, float], reference: dict[int, float]) -> str:
+    """The mean paired difference with its interval; bold if that excludes zero."""
+    found = paired(values, reference)
+    if found.difference is None or found.low is None or found.high is None:
+        return ""
+    text = f"{found.difference:+.1f} [{found.low:+.1f}, {found.high:+.1f}]".replace("-", "−")
+    return f"**{text}**" if found.low > 0 or found.high < 0 else text
+
+
+def main(stores: list[str]) -> None:
+    """Collect, and write everything."""
+    path, timed = HERE / "methods.csv", HERE / "methods_steps.csv"
+    known = pl.read_csv(path) if path.exists() else None
+    if stores:
+        known = collect(stores, known)
+        known.write_csv(path)
+    assert known is not None, "give the stores of finished runs"
+    steps = dict(pl.read_csv(timed).select("method", "ratio").iter_rows()) if timed.exists() else {}
+    for data in DATA:
+        of = {recipe: known.filter(recipe=recipe, data=data) for recipe in RECIPES}
+        if len(of["methods"]):
+            (HERE / f"methods_{data}.md").write_text(results(of["methods"], steps))
+            (HERE / f"methods_ladder_{data}.md").write_text(ladders(of["methods"]))
+        if len(of["methods_tuning"]):
+            (HERE / "methods_tuning.md").write_text(tuning(of["methods_tuning"]))
+        if len(of["methods_interventions"]):
+            (HERE / f"methods_interventions_{data}.md").write_text(interventions(of["methods_interventions"]))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
