@@ -160,8 +160,8 @@ def test_features_that_never_vary_leave_a_bias():
         ({"labels": torch.zeros(3, dtype=torch.int64)}, r"labels are torch.int64 of shape \(3,\): give integers"),
         ({"strength": 0.0}, "strength=0.0: give a finite number above 0"),
         ({"strength": ()}, r"strength=\(\): give a finite number above 0"),
-        ({"folds": 1}, "folds=1: give at least 2, or a single strength"),
-        ({"tolerance": 0.0}, "tolerance=0.0: give a number above 0"),
+        ({"folds": 1}, "folds is 1: give a whole number of at least 2"),
+        ({"tolerance": 0.0}, "tolerance is 0.0: give a finite number above 0"),
         ({"toward": (torch.zeros(1, 2), torch.zeros(1))}, r"toward has a weight of shape \(1, 2\)"),
     ],
 )

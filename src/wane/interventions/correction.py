@@ -9,11 +9,14 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from wane.checks import finite
 from wane.interventions.group_rows import Rows, read_rows
 from wane.interventions.line_search import FEW_GROUPS, Problem, ascend, objective, shift_once
+from wane.interventions.rank_lines import ascend as ascend_ranks
+from wane.interventions.rank_lines import rank_rows
 from wane.interventions.smooth_offsets import MILDEST, SMOOTH, evidence, minimise
-from wane.softmax.inputs import read_labels, read_scores
-from wane.softmax.registry import SIGNALS
+from wane.softmax.inputs import as_tensor, read_integers, read_labels, read_scores
+from wane.softmax.registry import SIGNALS, Sample
 from wane.softmax.signals import signals
 
 __all__ = ["LogitCorrection", "prior_offsets"]
@@ -68,8 +71,8 @@ class LogitCorrection:
             if row.of is None or row.squares:
                 raise ValueError(f"an offset cannot be fitted by {by!r}, which needs more than the label's place and "
                                  f"probability: choose one of {', '.join(SIGNALS)}")  # fmt: skip
-        if ridge is not None and not 0 <= ridge < math.inf:
-            raise ValueError(f"ridge={ridge} must be 0 or more, and finite; None chooses it")
+        if ridge is not None:  # None chooses it
+            finite("ridge", ridge, least=0)
         self.by, self.balanced = by, balanced
         self.groups = None if groups is None else _read_groups(groups)
         self.ridge, self._given = ridge, ridge
@@ -130,7 +133,9 @@ class LogitCorrection:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take the offsets of another correction."""
-        offsets = state["offsets"].detach().to("cpu", torch.float64)
+        offsets = read_scores(state["offsets"][None], "offsets")[0].detach().to("cpu", torch.float64)
+        if not bool(offsets.isfinite().all()):
+            raise ValueError(f"the state holds the offset {offsets[~offsets.isfinite()][0]}: it is damaged")
         if offsets.ndim != 1 or (self.groups is not None and len(offsets) != len(self.groups)):
             classes = "C" if self.groups is None else len(self.groups)
             raise ValueError(
@@ -185,8 +190,12 @@ class LogitCorrection:
             return by_loss
         ridge /= rows.limit  # bounded signals change by about 1 / ln C a nat of loss
         problem = Problem(rows, self.by, ridge)
+        starts = (by_loss, zero) if rows.num_groups <= FEW_GROUPS else (by_loss,)
+        by_rank = _value_by_rank(self.by, rows.classes)
+        if by_rank is not None:
+            ranked = rank_rows(rows, by_rank, ridge)
+            return max((ascend_ranks(ranked, start) for start in starts), key=lambda found: found[1])[0]
         if self.by not in SMOOTH:
-            starts = (by_loss, zero) if rows.num_groups <= FEW_GROUPS else (by_loss,)
             return max((ascend(problem, start) for start in starts), key=lambda found: objective(problem, found))
         smooth = SMOOTH[self.by]
         best, value = min(
@@ -208,8 +217,9 @@ def prior_offsets(counts: Any, groups: Tensor | None = None) -> Tensor:
     >>> prior_offsets([100, 100, 400])
     tensor([ 0.4621,  0.4621, -0.9242], dtype=torch.float64)
     """
-    exposure = torch.as_tensor(counts).double().cpu()
-    if exposure.ndim != 1 or not bool((exposure.isfinite() & (exposure >= 0)).all()):
+    given = as_tensor(counts, "counts")
+    exposure = (given.real if given.is_complex() else given).double().cpu()
+    if given.is_complex() or exposure.ndim != 1 or not bool((exposure.isfinite() & (exposure >= 0)).all()):
         raise ValueError(f"counts should be one number a class, 0 or more, not {counts!r}")
     if groups is not None and len(groups) != len(exposure):
         raise ValueError(f"groups name {len(groups)} classes, but there are {len(exposure)} counts: give one for each")
@@ -228,8 +238,28 @@ def prior_offsets(counts: Any, groups: Tensor | None = None) -> Tensor:
     return torch.zeros(len(exposure), dtype=torch.float64).masked_scatter_(taking_part, found[position])
 
 
+def _value_by_rank(by: str, classes: int) -> Tensor | None:
+    """(C,) the signal, with its sign, by how many logits are above the label; None if it reads more than that."""
+    above = torch.arange(classes, dtype=torch.float64)
+    unknown = torch.full_like(above, math.nan)
+    read = set()
+
+    class Recorded(Sample):
+        def __getattribute__(self, name: str) -> Any:
+            read.add(name)
+            return super().__getattribute__(name)
+
+    formula = SIGNALS[by].of
+    assert formula is not None  # a pooled row is refused by the correction
+    value = formula(Recorded(unknown, unknown, unknown, above, above + 1, classes, math.log(classes)))
+    return None if read & {"p", "p_max", "loss"} else SIGNALS[by].sign * value.double()
+
+
 def _read_groups(groups: Any) -> Tensor:
-    ids = torch.as_tensor(groups).detach().cpu()
-    if ids.ndim != 1 or ids.is_floating_point() or ids.is_complex() or len(ids) < 2 or not bool((ids >= 0).any()):
+    ids = as_tensor(groups, "groups").detach().cpu()
+    if ids.dtype == torch.bool:  # whether a class is of the newest task, say
+        ids = ids.to(torch.int64)
+    fits = ids.ndim == 1 and len(ids) >= 2 and not ids.is_floating_point() and not ids.is_complex()
+    if not fits or not bool(((ids := read_integers(ids, "groups")) >= 0).any()):
         raise ValueError(f"groups should hold a whole number for each class, such as its task, not {groups!r}")
-    return ids.to(torch.int64)
+    return ids

@@ -1,8 +1,7 @@
 """How the mean of any signal changes while the logits of some groups are shifted together, and where it is greatest.
 
-For accuracy the best shift is exact: each row is right on one interval of shifts, and the ends of all intervals are the
-only places where the mean can change. Any other signal is looked at on a grid, on which the counts of greater
-logits are exact, and which is made finer around its best point.
+The signal is looked at on a grid, on which the counts of greater logits are exact, and which is made finer around its
+best point. One that depends on the label's rank alone is searched exactly instead: see `rank_lines`.
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ POINTS, FINER = 41, 2
 FEW_GROUPS = 32
 #: Signals that need no count of greater logits, which is the dear part.
 WITHOUT_RANK = ("loss", "nkl", "ctl", "cm")
+#: Signals that need the loss, and no top.
+SMOOTH_SIGNALS = ("loss", "nkl", "ctl")
 #: Rounds over all lines at most; and the least gain of a shift that is worth another.
 ROUNDS, LEAST = 5, 1e-6
 
@@ -80,8 +81,6 @@ def shift_once(problem: Problem, offsets: Tensor) -> Tensor:
 
 def best_shift(problem: Problem, offsets: Tensor, line: Tensor, *, finer: int = FINER) -> tuple[float, float]:
     """The shift of the groups in the mask `line` that makes the objective greatest, and what it gains over none."""
-    if problem.by == "accuracy":
-        return _best_for_accuracy(problem, offsets, line)
     low, high = _range(problem, offsets, line)
     best, gain = 0.0, 0.0
     for _ in range(1 + finer):
@@ -96,56 +95,27 @@ def best_shift(problem: Problem, offsets: Tensor, line: Tensor, *, finer: int = 
     return best, gain
 
 
-def _best_for_accuracy(problem: Problem, offsets: Tensor, line: Tensor) -> tuple[float, float]:
-    """The middle of the interval of shifts where most rows are right; of equal ones, the widest."""
-    rows = problem.rows
-    starts, ends, weights = [], [], []
-    for block in rows.blocks(rows.num_groups):
-        side = _sides(rows, rows.tops, block, offsets, line)
-        top, rest = side.shifted.amax(1), side.others.amax(1)
-        # a shifted label must reach the others' top, any other must not be passed; a tie goes to the label
-        right = side.label >= torch.where(side.own, top, rest)
-        starts.append(torch.where(side.own, rest - side.label, -math.inf)[right])
-        ends.append(torch.where(side.own, math.inf, side.label - top)[right])
-        weights.append(rows.weights[block][right])
-    begin, end, weight = torch.cat(starts), torch.cat(ends), torch.cat(weights)
-    places = torch.cat([begin, end])
-    places = torch.unique(places[places.isfinite()])
-    if len(places) == 0:
-        return 0.0, 0.0
-    # Beyond the first and the last place the mean stays what it is: there the interval is 2 wide.
-    edges = torch.cat([places[:1] - 2, places, places[-1:] + 2])
-    middles, widths = (edges[1:] + edges[:-1]) / 2, edges[1:] - edges[:-1]
-    points = torch.cat([middles, torch.zeros(1, dtype=torch.float64)])
-    begun, ended = (_weight_until(x, weight, points, right=right) for x, right in ((begin, True), (end, False)))
-    values = begun - ended - _penalty(problem, offsets, line, points)
-    at = int(torch.where(values[:-1] >= values[:-1].max() - 1e-12, widths, -1.0).argmax())
-    gain = float(values[at] - values[-1])
-    return (float(middles[at]), gain) if gain > 0 else (0.0, 0.0)
-
-
-def _weight_until(places: Tensor, weight: Tensor, points: Tensor, *, right: bool) -> Tensor:
-    """The weight of all places before each point, and, if `right`, at it."""
-    order = places.argsort()
-    total = torch.cat([weight.new_zeros(1), weight[order].cumsum(0)])
-    return total[torch.searchsorted(places[order], points, right=right)]
-
-
 def _means(problem: Problem, offsets: Tensor, line: Tensor, shifts: Tensor) -> Tensor:
     """(T,) the weighted mean of the signal at each shift, with its sign so that more is better."""
     rows, signal, ranked = problem.rows, SIGNALS[problem.by], problem.by not in WITHOUT_RANK
     total = torch.zeros(len(shifts), dtype=torch.float64)
     for block in rows.blocks(rows.logits.shape[1] if ranked else rows.num_groups + len(shifts)):
         side = _sides(rows, rows.scores, block, offsets, line)
-        every = torch.logaddexp(side.shifted.logsumexp(1)[:, None] + shifts, side.others.logsumexp(1)[:, None])
-        loss = every - side.label[:, None] - side.own[:, None] * shifts
-        top = above = loss  # what a signal does not look at
-        if problem.by == "cm" or ranked:
+        shifted, others = side.shifted.logsumexp(1), side.others.logsumexp(1)
+        # the share of the shifted groups in all mass, and that of the label and of the top in its own side's
+        mass = ((shifted - others)[:, None] + shifts).sigmoid_()
+        rest = 1 - mass
+        share = (side.label - torch.where(side.own, shifted, others)).exp()[:, None]
+        p = share * torch.where(side.own[:, None], mass, rest)
+        loss = p if problem.by == "cm" else -p.log()
+        p_max = above = p  # what a signal does not look at
+        if problem.by not in SMOOTH_SIGNALS:
             tops = _sides(rows, rows.tops, block, offsets, line)
-            top = torch.maximum(tops.shifted.amax(1)[:, None] + shifts, tops.others.amax(1)[:, None])
+            high, other = (tops.shifted.amax(1) - shifted).exp(), (tops.others.amax(1) - others).exp()
+            p_max = torch.maximum(mass * high[:, None], rest * other[:, None])
         if ranked:
             above = _above(_class_sides(rows, block, offsets, line), shifts)
-        sample = Sample((-loss).exp(), (top - every).exp(), loss, above, above + 1, rows.classes, rows.limit)
+        sample = Sample(p, p_max, loss, above, above + 1, rows.classes, rows.limit)
         assert signal.of is not None  # a pooled row is refused by the correction
         total += rows.weights[block] @ signal.of(sample).double()
     return total * signal.sign

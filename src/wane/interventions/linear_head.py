@@ -13,6 +13,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from wane.checks import finite, whole
+
 __all__ = ["STRENGTHS", "LinearHead", "fit_head"]
 
 #: What cross-validation chooses from unless told otherwise, the strongest first.
@@ -98,10 +100,9 @@ def fit_head(
     strengths = sorted({float(s) for s in _as_list(strength)}, reverse=True)
     if not strengths or not all(0 < s < float("inf") for s in strengths):
         raise ValueError(f"strength={strength}: give a finite number above 0, or several")
-    if folds < 2 and len(strengths) > 1:
-        raise ValueError(f"folds={folds}: give at least 2, or a single strength")
-    if not tolerance > 0:
-        raise ValueError(f"tolerance={tolerance}: give a number above 0")
+    if len(strengths) > 1:
+        whole("folds", folds, least=2)
+    finite("tolerance", tolerance, above=0)
     before = None if toward is None else tuple(part.to(x.device).double() for part in toward)
     start = None if before is None else (before[0][competing], before[1][competing])
     chosen = strengths[0]

@@ -14,13 +14,13 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from wane.interventions.group_rows import Rows
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 __all__ = ["MILDEST", "SMOOTH", "TOLERANCE", "Smooth", "evidence", "minimise"]
@@ -60,27 +60,34 @@ SMOOTH: dict[str, Smooth] = {
 }  # fmt: skip
 
 
+class Shares(NamedTuple):
+    """The softmax of all rows over groups, kept where it fits into one block: what is near costs no more softmax."""
+
+    p: Tensor  # (N, G)
+    loss: Tensor  # (N,)
+
+
 class Point(NamedTuple):
     """The objective somewhere."""
 
+    offsets: Tensor
     value: float
     gradient: Tensor
     hessian: Tensor
-    safe: Tensor  # the Hessian of majorise-minimise, never negative
+    shares: Shares | None
 
 
 def minimise(rows: Rows, smooth: Smooth, start: Tensor, ridge: float) -> tuple[Tensor, float]:
     """The offsets where `sum(weights * smooth(loss)) + ridge / 2 * sum(offsets ** 2)` has a minimum, and its value."""
     if _every(rows) > 1:
         return _minimise_many(rows, smooth, start, ridge)
-    offsets: Tensor | None = start
     here = look(rows, smooth, start, ridge)
     for _ in range(STEPS):
-        offsets = _step(rows, smooth, start, here, ridge)
+        offsets = _step(rows, smooth, here, ridge)
         if offsets is None:
             break
-        start, here = offsets, look(rows, smooth, offsets, ridge)
-    return start, here.value
+        here = look(rows, smooth, offsets, ridge)
+    return here.offsets, here.value
 
 
 def _minimise_many(rows: Rows, smooth: Smooth, start: Tensor, ridge: float) -> tuple[Tensor, float]:
@@ -88,7 +95,7 @@ def _minimise_many(rows: Rows, smooth: Smooth, start: Tensor, ridge: float) -> t
     from scipy.optimize import minimize
 
     def at(offsets: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        here = look(rows, smooth, torch.from_numpy(offsets.copy()), ridge, hessian=False)
+        here = look(rows, smooth, torch.from_numpy(offsets.copy()), ridge, hessian="none")
         # scaled, as it ends where the objective changes by less than a rounding of 1
         return here.value * SCALE, here.gradient.numpy() * SCALE
 
@@ -97,26 +104,28 @@ def _minimise_many(rows: Rows, smooth: Smooth, start: Tensor, ridge: float) -> t
     return torch.from_numpy(found.x), float(found.fun) / SCALE
 
 
-def _step(rows: Rows, smooth: Smooth, offsets: Tensor, here: Point, ridge: float) -> Tensor | None:
+def _step(rows: Rows, smooth: Smooth, here: Point, ridge: float) -> Tensor | None:
     """The next offsets, where the objective is lower; None where nothing is left to gain."""
     if float(here.gradient.abs().max()) <= TOLERANCE:
         return None
-    step = _direction(here)
+    step = _direction(rows, smooth, here, ridge)
     along = float(here.gradient @ step)
     for _ in range(40):
-        there = offsets + step
-        if value_at(rows, smooth, there, ridge) < here.value + 1e-4 * along:
-            return there
+        if value_at(rows, smooth, here, step, ridge) < here.value + 1e-4 * along:
+            return here.offsets + step
         step, along = step / 2, along / 2
     return None
 
 
-def value_at(rows: Rows, smooth: Smooth, offsets: Tensor, ridge: float) -> float:
-    """The objective alone."""
+def value_at(rows: Rows, smooth: Smooth, here: Point, step: Tensor, ridge: float) -> float:
+    """The objective alone, a step away."""
+    offsets = here.offsets + step
     total = ridge / 2 * float(offsets @ offsets)
+    if here.shares is not None:
+        loss = (here.shares.p @ step.exp()).log_().add_(here.shares.loss).sub_(step[rows.group])
+        return total + float(rows.weights @ smooth.value(loss, rows.limit))
     for block in rows.blocks(rows.num_groups):
-        loss = (_relative(rows, block) + offsets).logsumexp(1) - offsets[rows.group[block]]
-        total += float(rows.weights[block] @ smooth.value(loss, rows.limit))
+        total += float(rows.weights[block] @ smooth.value(_softmax(rows, block, offsets).loss, rows.limit))
     return total
 
 
@@ -125,57 +134,63 @@ def _every(rows: Rows) -> int:
     return math.ceil(len(rows.label) * rows.num_groups**2 / PRODUCTS)
 
 
-def look(rows: Rows, smooth: Smooth, offsets: Tensor, ridge: float, *, hessian: bool = True) -> Point:
-    """The objective with its derivatives; without the second ones, those are zero."""
-    groups, every = rows.num_groups, _every(rows)
-    value, gradient = 0.0, ridge * offsets
-    second = torch.zeros(groups, groups, dtype=torch.float64)
-    extra = torch.zeros_like(second) if smooth.curvature else None
-    mass = torch.zeros(groups, dtype=torch.float64)
+def look(rows: Rows, smooth: Smooth, offsets: Tensor, ridge: float, *, hessian: str = "full") -> Point:
+    """The objective, its gradient and a Hessian: the "full" one, the "safe" one of majorise-minimise, or "none"."""
+    groups, every, shares = rows.num_groups, _every(rows), None
+    value, gradient = ridge / 2 * float(offsets @ offsets), ridge * offsets
+    second, mass = torch.zeros(groups, groups, dtype=torch.float64), torch.zeros(groups, dtype=torch.float64)
+    curved = torch.zeros_like(second)
     for block in rows.blocks(groups):
-        scores = _relative(rows, block).add_(offsets)
-        total = scores.logsumexp(1)
-        loss = total - offsets[rows.group[block]]
-        p = scores.sub_(total[:, None]).exp_()
+        p, loss = shares = _softmax(rows, block, offsets)
         weights, group = rows.weights[block], rows.group[block]
         value += float(weights @ smooth.value(loss, rows.limit))
         slope = weights * smooth.slope(loss, rows.limit)
         inside = slope @ p
         mass += inside
         gradient = (gradient + inside).index_add_(0, group, -slope)
-        if not hessian:
+        if hessian == "none":
             continue
         if every > 1:
             p, slope, group, weights, loss = (x[::every] for x in (p, slope, group, weights, loss))
-        second += (p.T * slope) @ p
-        if extra is not None and smooth.curvature is not None:
+        if hessian == "full" and smooth.curvature is not None:
+            # adds (p - e)^T bend (p - e), with e = 1 at the label's group
             bend = weights * smooth.curvature(loss, rows.limit)
-            p[torch.arange(len(p)), group] -= 1
-            extra += (p.T * bend) @ p
-    value += ridge / 2 * float(offsets @ offsets)
+            slope = slope - bend
+            mixed = torch.zeros_like(second).index_add_(0, group, p * bend[:, None])
+            curved -= mixed + mixed.T
+            curved.diagonal().index_add_(0, group, bend)
+        second += (p.T * slope) @ p
     # Of a part of the rows, p p^T is scaled so that its rows still sum to those of the diagonal: H has 1 in its kernel.
     if every > 1:
         second *= float(mass.sum() / second.sum().clamp(min=1e-300))
-    safe = torch.diag(mass + ridge) - second
-    return Point(value, gradient, safe if extra is None else safe + every * extra, safe)
+    kept = shares if shares is not None and len(shares.loss) == len(rows.label) else None
+    return Point(offsets, value, gradient, torch.diag(mass + ridge) - second + curved, kept)
 
 
-def _relative(rows: Rows, block: slice) -> Tensor:
-    """(n, G) scores less the label's own logit."""
-    return rows.scores[block].to("cpu", torch.float64) - rows.label[block, None]
+def _softmax(rows: Rows, block: slice, offsets: Tensor) -> Shares:
+    """The share of each group in a row, and the row's loss."""
+    p = rows.scores[block].to("cpu", torch.float64) + offsets
+    top = p.amax(1, keepdim=True)
+    np.exp(p.sub_(top).numpy(), out=p.numpy())  # twice as fast as torch's
+    total = p.sum(1, keepdim=True)
+    loss = (top + total.log())[:, 0] - rows.label[block] - offsets[rows.group[block]]
+    return Shares(p.div_(total), loss)
 
 
-def _direction(point: Point) -> Tensor:
+def _direction(rows: Rows, smooth: Smooth, here: Point, ridge: float) -> Tensor:
     """A step downhill: Newton's where the Hessian is positive, else that of majorise-minimise."""
-    eye = torch.eye(len(point.gradient), dtype=torch.float64)
-    size = float(point.safe.diagonal().max())
-    for hessian in (point.hessian, point.safe):
-        factor, failed = torch.linalg.cholesky_ex(hessian + 1e-10 * size * eye)
+    hessian, gradient = here.hessian, here.gradient
+    for _ in range(2):
+        raised = torch.diag(1e-10 * hessian.diagonal().max().expand(len(gradient)))
+        factor, failed = torch.linalg.cholesky_ex(hessian + raised)
         if not int(failed):
-            step = torch.cholesky_solve(-point.gradient[:, None], factor)[:, 0]
-            if bool(step.isfinite().all()) and float(step @ point.gradient) < 0:
+            step = torch.cholesky_solve(-gradient[:, None], factor)[:, 0]
+            if bool(step.isfinite().all()) and float(step @ gradient) < 0:
                 return step * min(1.0, LONGEST / max(float(step.abs().max()), 1e-300))
-    return -point.gradient * min(1.0, LONGEST / float(point.gradient.abs().max()))
+        if smooth.curvature is None:
+            break
+        hessian = look(rows, smooth, here.offsets, ridge, hessian="safe").hessian
+    return -gradient * min(1.0, LONGEST / float(gradient.abs().max()))
 
 
 def evidence(rows: Rows, start: Tensor) -> tuple[Tensor, float]:
@@ -188,8 +203,8 @@ def evidence(rows: Rows, start: Tensor) -> tuple[Tensor, float]:
     offsets, ridge = start, 1.0 / n
     for _ in range(STEPS):
         here = look(rows, smooth, offsets, ridge)
-        curvature = (torch.linalg.eigvalsh(here.safe) - ridge).clamp(min=0)
-        moved = _step(rows, smooth, offsets, here, ridge)
+        curvature = (torch.linalg.eigvalsh(here.hessian) - ridge).clamp(min=0)
+        moved = _step(rows, smooth, here, ridge)
         offsets = offsets if moved is None else moved
         known = float((curvature / (curvature + ridge)).sum())
         new = min(max(known / (n * max(float(offsets @ offsets), 1e-12)), MILDEST), STRONGEST)
