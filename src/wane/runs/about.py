@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wane.files import parse_json
 from wane.runs.layout import ABOUT, HISTORY, REPLAY
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def write_about(folder: Path, about: About) -> None:
 def parse_about(data: bytes, path: str) -> About:
     """Read it; a damaged file is an error that names it, and what a later wane added is passed over."""
     try:
-        found: dict[str, Any] = json.loads(data)
+        found: dict[str, Any] = parse_json(data)
         known: dict[str, Any] = {field.name: found[field.name] for field in fields(About) if field.name in found}
         known = {name: tuple(value) if isinstance(value, list) else value for name, value in known.items()}
         return About(**known)

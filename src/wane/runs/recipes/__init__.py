@@ -1,4 +1,4 @@
-"""Recipes: what to run (one TOML file each), at three scales (`scales.toml`). No torch here."""
+"""Recipes: what to run (one TOML file each), at five scales (`scales.toml`). No torch here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def scales() -> Registry[dict[str, Any]]:
     """The scales: settings for all data sets and for each, with a `title`.
 
     >>> list(scales())
-    ['demo', 'small', 'paper']
+    ['demo', 'small', 'middle', 'regime', 'paper']
     """
     return Registry("scale", read_toml(Path(str(files("wane.runs").joinpath("scales.toml")))))
 
@@ -70,8 +70,8 @@ def load_recipe(
         if "dataset" in size:
             recipe["data"] = {**recipe.get("data", {}), "name": size["dataset"]}
         dataset = _named("data", recipe, *settings)
-        if dataset and scale == "paper" and dataset not in size:
-            raise ConfigError(f"there is no scale 'paper' for data set {dataset!r}: the paper used cifar100 and "
+        if dataset and dataset not in size and not size.get("others", True):
+            raise ConfigError(f"there is no scale {scale!r} for data set {dataset!r}: the paper used cifar100 and "
                               "tiny_imagenet; write a TOML file for it")  # fmt: skip
         model = _named("model", recipe, *settings)
         for layer in (size.get("all", {}), size.get(dataset, {})):
