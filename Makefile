@@ -6,12 +6,13 @@ READY := $(VENV)/.ready
 READY_DEV := $(VENV)/.ready-dev
 PYTEST := $(BIN)/python -m pytest
 
-.PHONY: help setup demo test test-slow test-avalanche lint bench docs results clean
+.PHONY: help setup demo test test-slow attack test-avalanche lint bench docs results clean
 help:
 	@echo "make demo       what a model lost, what one number brings back, what is gone (embedded data)"
 	@echo "make test       the tests (under five minutes on two cores)"
 	@echo "make test-slow  kills, browser, real data: what takes longer"
 	@echo "make test-avalanche  the plugin for Avalanche, with Avalanche"
+	@echo "make attack     kill, suspend and damage runs, feed hostile input: CASES=10000 cases"
 	@echo "make lint       ruff and mypy"
 	@echo "make bench      what is fast, as ratios"
 	@echo "make results    the tables and figures of the evidence, from the runs kept in results/runs"
@@ -41,6 +42,11 @@ test: setup
 
 test-slow: setup
 	OMP_NUM_THREADS=1 $(PYTEST) -m slow
+
+# See docs/reliability.md; a failed case prints how to repeat it.
+CASES ?= 1000
+attack: setup
+	PYTHONPATH=src:. $(BIN)/python -m tests.attack --cases $(CASES)
 
 # Without its dependencies, which name a torchvision that must fit torch's build, and without its package `tests`.
 AVALANCHE := $(VENV)/avalanche

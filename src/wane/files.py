@@ -1,13 +1,14 @@
 """Writing a file so that it is whole or as it was before, whatever happens meanwhile; and reading it so."""
 
 import io
+import json
 import os
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
-__all__ = ["read_whole", "replace_file", "write_page"]
+__all__ = ["parse_json", "read_whole", "replace_file", "write_page"]
 
 
 def read_whole(path: Path) -> io.BytesIO:
@@ -16,6 +17,22 @@ def read_whole(path: Path) -> io.BytesIO:
     Polars does: it would take the footer of one table and the pages of the next, if a run wrote in between.
     """
     return io.BytesIO(path.read_bytes())
+
+
+def parse_json(data: str | bytes) -> Any:
+    """What JSON says; whatever is wrong with it is a ValueError, also brackets too deep for the reader.
+
+    >>> parse_json(b"[1, 2]")
+    [1, 2]
+    >>> parse_json("[" * 100_000)
+    Traceback (most recent call last):
+    ...
+    ValueError: it is nested too deep
+    """
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
 
 
 def replace_file(

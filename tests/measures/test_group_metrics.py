@@ -220,7 +220,7 @@ def test_a_real_lightning_fit(tmp_path):
         (lambda: wane.ClassMetrics(3, average="weighted"), "unknown average 'weighted'"),
         (
             lambda: wane.ClassMetrics(3).update(torch.zeros(2, 4), [0, 1]),
-            r"end in 4 classes, but num_classes is 3",
+            r"scores have shape \(2, 4\), but num_classes is 3",
         ),
         (lambda: wane.ClassMetrics(3).by_task([0, 1]), r"a task from 0 for each of the 3 classes, not \[0, 1\]"),
     ],

@@ -109,7 +109,7 @@ def test_an_evaluation_that_fails_leaves_everything_as_it_was():
     loaders = dataset.test_loaders
     recorder = record_evaluations(dataset)
     model.width = 1
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(ValueError, match="from 2 to"):
         dataset.eval_fn(model, dataset)
     assert dataset.test_loaders is loaders
     assert not model._forward_hooks

@@ -1,6 +1,7 @@
 """Against scipy and numbers worked out by hand; and how often chance alone makes it speak."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from scipy import stats
 from wane.predictions.comparison import EVIDENCE, VERDICTS, compare, score
 from wane.predictions.paired_tests import answers_p
 from wane.predictions.predictions import Predictions, PredictionsError, read_predictions
+from wane.predictions.samples import measure
 from wane.softmax.signals import SIGNALS, signals
 from wane.views.compare.sentences import sentences
 
@@ -207,9 +209,13 @@ def test_a_class_that_was_never_right_can_still_improve_or_stay():
 
 def test_duplicate_ids_are_an_error():
     logits = torch.tensor([[2.0, 1.0], [0.0, 3.0]])
-    twice = Predictions(torch.tensor([0, 1]), logits=logits, ids=("a", "a"))
-    with pytest.raises(PredictionsError, match="id 'a' occurs more than once: make the ids unique"):
-        compare(twice, twice)
+    with pytest.raises(PredictionsError, match="<memory> has id 'a' in rows 0 and 1: make the ids unique"):
+        Predictions(torch.tensor([0, 1]), logits=logits, ids=("a", "a"))
+    once = measure(Predictions(torch.tensor([0, 1]), logits=logits, ids=("a", "b")))
+    twice = replace(once, keys={"id": pl.Series(["a", "a"])})  # as a file of signals may have them
+    for pair in ((twice, once), (once, twice)):
+        with pytest.raises(PredictionsError, match="id 'a' occurs more than once: make the ids unique"):
+            compare(*pair)
 
 
 def test_trifles_do_not_count():

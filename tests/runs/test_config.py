@@ -133,7 +133,7 @@ def test_a_config_does_not_change():
         ({"seed": 0.5}, "seed = 0.5 is invalid: "),
         ({"record": {"samples": [0]}}, "record.samples"),
         ({"learner": {"trend": {"window": 1}}},
-         "learner.trend.window = 1 is invalid: a slope needs at least 2 epochs"),
+         "learner.trend.window = 1 is invalid: give a whole number of at least 2"),
         ({"learner": {"trend": {"gamma": 3, "window": 2.5}}}, "learner.trend.window = 2.5 is invalid: input should be"),
         ({"learner": {"weights": {"epsilon": 0}}}, "learner.weights.epsilon = 0 is invalid: "),
         ({"learner": {"weights": {"signal": "los"}}},
@@ -298,16 +298,24 @@ SINGLE = [name for name, recipe in recipes().items() if not {"over", "variants"}
 @pytest.mark.parametrize("recipe", SINGLE)
 def test_every_recipe_at_every_scale(recipe, scale, dataset):
     wanted = () if dataset is None else ({"data": {"name": dataset}},)
-    if scale == "paper" and dataset == "digits":
-        with pytest.raises(ConfigError, match="no scale 'paper' for data set 'digits'"):
+    if scale in ("middle", "regime", "paper") and dataset == "digits":
+        with pytest.raises(ConfigError, match=f"no scale '{scale}' for data set 'digits'"):
             load_recipe(recipe, scale=scale, settings=wanted)
         return
     config = load_recipe(recipe, scale=scale, settings=wanted)
     assert config.recipe == f"{recipe}-{scale or 'demo'}"
     default = "glyphs" if scale in ("demo", None) else "cifar100"
     assert config.data.name == (dataset or default)
-    assert config.data.tasks == (10 if dataset == "tiny_imagenet" and scale in ("small", "paper") else 5)
+    assert config.data.tasks == (10 if dataset == "tiny_imagenet" and scale not in ("demo", None) else 5)
     assert build_config(tomllib.loads(to_toml(config))) == config
+
+
+def test_the_regime_departs_from_the_paper_in_width_and_resolution_alone():
+    for data in ("cifar100", "tiny_imagenet"):
+        wanted = ({"data": {"name": data}, "recipe": "x"},)
+        regime, paper = (load_recipe("diagnostics", scale=scale, settings=wanted) for scale in ("regime", "paper"))
+        changed = [line.split(":")[0] for line in differences(paper, regime)]
+        assert sorted(changed) == ["data.padding", "data.resolution", "model.width"]
 
 
 def test_the_recipes_of_single_runs_are_there():

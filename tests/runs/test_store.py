@@ -194,6 +194,8 @@ def test_a_run_that_was_taken_over_has_not_failed(tmp_path, monkeypatch):
     def taken_over(*args, **options):
         evaluated = record_split(*args, **options)
         (folder / "lock.9").write_text(json.dumps({"host": "elsewhere", "pid": 1}))
+        for staging in folder.glob(".writing-*"):
+            shutil.rmtree(staging)
         return evaluated
 
     monkeypatch.setattr(evaluation, "record_split", taken_over)

@@ -9,7 +9,7 @@ import torch
 from training.tiny_problem import Keeper, StoppedError, stop, tiny_config, tiny_dataset
 
 import wane
-from wane.errors import CheckpointError
+from wane.errors import DamagedError
 from wane.measures.history import History
 from wane.softmax.signals import SIGNALS
 from wane.streams import normalise
@@ -151,7 +151,7 @@ def test_a_checkpoint_of_another_version_or_of_something_else_is_one_sentence(tm
     ):  # fmt: skip
         save_checkpoint(folder, content)
         (folder / "checkpoint.previous.pt").unlink(missing_ok=True)
-        with pytest.raises(CheckpointError, match=sentence):
+        with pytest.raises(DamagedError, match=sentence):
             run(tiny_config(), folder, dataset=tiny_dataset())
 
 

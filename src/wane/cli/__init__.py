@@ -17,6 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from wane.cli import correction, lab, language, paper, predictions, views
+from wane.cli.output import say
 from wane.cli.sweep import sweep
 from wane.errors import RunError
 
@@ -34,7 +35,7 @@ def _warnings_in_a_sentence() -> Iterator[None]:
             shown(message, category, filename, lineno, file, line)
         elif str(message) not in said:
             said.add(str(message))
-            typer.echo(f"wane: {message}", err=True)
+            say(f"wane: {message}", err=True)
 
     shown = warnings.showwarning
     with warnings.catch_warnings():
@@ -53,10 +54,10 @@ class Commands(TyperGroup):
         except (ValueError, OSError) as error:
             if getattr(error, "errno", None) == errno.EPIPE:
                 raise  # the reader of our output went away, as in `wane score ... | head`
-            typer.echo(f"wane: {sentence(error)}", err=True)
+            say(f"wane: {sentence(error)}", err=True)
             raise typer.Exit(2) from error
         except RunError as error:
-            typer.echo(f"wane: {error}", err=True)
+            say(f"wane: {error}", err=True)
             raise typer.Exit(1) from error
 
 
@@ -75,7 +76,7 @@ def _version(wanted: bool) -> None:
     if wanted:
         import wane
 
-        typer.echo(f"wane {wane.__version__}")
+        say(f"wane {wane.__version__}")
         raise typer.Exit
 
 
@@ -98,8 +99,12 @@ for command in COMMANDS:
     app.command()(command)
 
 
+#: Characters of an error; the first say what is wrong, the last what to do.
+LONGEST = 1000
+
+
 def sentence(error: ValueError | OSError) -> str:
-    """One line without the noise of errno.
+    """One line without the noise of errno, short also where it quotes something long.
 
     >>> sentence(FileNotFoundError(2, "No such file or directory", "/no/out.html"))
     '/no/out.html: no such file or directory'
@@ -107,7 +112,8 @@ def sentence(error: ValueError | OSError) -> str:
     if isinstance(error, OSError) and error.strerror:
         what = error.strerror[0].lower() + error.strerror[1:]
         return f"{error.filename}: {what}" if error.filename else what
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 def main() -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wane.cli.output import say
+
 if TYPE_CHECKING:
     from wane.predictions.recoverable import Recoverable
 
@@ -55,7 +57,7 @@ def correct(
     columns |= {} if fixed.ids is None else {"ids": np.array(fixed.ids)}
     np.savez(out, **columns)
     how = "cross-fitted: each fifth of the rows by the others" if fit is None else f"fitted on {len(few or ()):,} rows"
-    typer.echo(f"accuracy {before:.1f} % -> {after:.1f} % ({how}); wrote {out}", err=True)
+    say(f"accuracy {before:.1f} % -> {after:.1f} % ({how}); wrote {out}", err=True)
 
 
 def recoverable_of(file: str, by: Sequence[str] | None) -> Recoverable | None:

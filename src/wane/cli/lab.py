@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wane.cli.output import say
+
 if TYPE_CHECKING:
     from wane.runs.config import Config
 
@@ -28,7 +30,9 @@ LONG, TOO_LONG = 600.0, 86_400.0  # seconds of a run that are worth a line, and 
 
 def run(
     recipe: Annotated[str, typer.Argument(metavar="RECIPE", help="A recipe (see `wane recipes`) or a TOML file.")],
-    scale: Annotated[str | None, typer.Option(help="demo, small or paper; default: demo, or none for a file.")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="demo, small, middle, regime or paper; default: demo, or none for a file.")
+    ] = None,
     settings: Settings = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Sets `seed`.")] = None,
     devices: Annotated[int | None, typer.Option(min=1, help="Sets `devices`: how many GPUs, or processes.")] = None,
@@ -39,9 +43,9 @@ def run(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Run a recipe; the same command goes on where it was stopped."""
+    from wane.names import safe_name
     from wane.runs.complete import complete
     from wane.runs.config import parse_setting
-    from wane.runs.identity import file_name
     from wane.runs.layout import CONFIG
     from wane.runs.recipes import load_recipe
 
@@ -51,7 +55,7 @@ def run(
     if devices is not None:
         layers.append({"devices": devices})
     config = load_recipe(recipe, scale=scale, settings=tuple(layers))
-    folder = out or Path("runs") / file_name(f"{config.recipe}-seed{config.seed}")
+    folder = out or Path("runs") / safe_name(f"{config.recipe}-seed{config.seed}")
 
     from wane.cli.listeners import follow
     from wane.runs.folder import RunFolder
@@ -68,7 +72,7 @@ def run(
         with redirect_stderr(io.StringIO()) if quiet else nullcontext():
             summary = run_config(config, folder, listeners=listeners)
     except KeyboardInterrupt:
-        typer.echo(f"wane: stopped; the same command goes on from the last whole epoch in {folder}", err=True)
+        say(f"wane: stopped; the same command goes on from the last whole epoch in {folder}", err=True)
         raise typer.Exit(130) from None
     if quiet:
         return
@@ -110,7 +114,7 @@ def archive(
 
     written = copy_small(find_runs(*runs), out, histories=history or ())
     size = sum(file.stat().st_size for folder in written for file in folder.iterdir())
-    typer.echo(f"kept {len(written)} runs in {out} ({size / 1e6:.1f} MB)", err=True)
+    say(f"kept {len(written)} runs in {out} ({size / 1e6:.1f} MB)", err=True)
 
 
 def log(
@@ -127,16 +131,16 @@ def log(
         if run.files is not None:
             raise ValueError(f"{run.place} is a history, not a run folder: wane.save_run makes one of it")
         if run.summary is None:
-            typer.echo(f"{run.path} is left out: it is not done", err=True)
+            say(f"{run.path} is left out: it is not done", err=True)
             continue
         for name in to:
             try:
                 with held(run.path):
                     where = send_run(run.path, name, draw_figures)
             except HeldError as error:
-                typer.echo(f"{run.path} is left out: {error}", err=True)
+                say(f"{run.path} is left out: {error}", err=True)
                 break
-            typer.echo(f"{run.path}: {where or f'{name} has it'}")
+            say(f"{run.path}: {where or f'{name} has it'}")
 
 
 def recipes() -> None:
@@ -145,10 +149,10 @@ def recipes() -> None:
     from wane.runs.recipes import scales
 
     for heading, rows in {"Recipes:": all_recipes(), "\nScales:": scales()}.items():
-        typer.echo(heading)
+        say(heading)
         wide = max(map(len, rows))
         for name, row in rows.items():
-            typer.echo(f"  {name:{wide}}  {row['title']}")
+            say(f"  {name:{wide}}  {row['title']}")
 
 
 def methods() -> None:
@@ -158,12 +162,12 @@ def methods() -> None:
     for method in describe_methods():
         where = "class- and task-incremental" if "class" in method.settings else "task-incremental only"
         memory = "with a memory" if method.has_memory else "without memory"
-        typer.echo(f"{method.name}: {method.title} ({where}, {memory})")
+        say(f"{method.name}: {method.title} ({where}, {memory})")
         if method.source:
-            typer.echo(f"  {method.source}")
+            say(f"  {method.source}")
         for option in method.options:
-            typer.echo(f"  learner.options.{option.name} = {option.default}  {option.text}")
-    typer.echo("Your own: --set learner.name=package.module:Name")
+            say(f"  learner.options.{option.name} = {option.default}  {option.text}")
+    say("Your own: --set learner.name=package.module:Name")
 
 
 def data(
@@ -182,7 +186,7 @@ def data(
         shape = " x ".join(map(str, found.row_shape))
         rows = f"images of {shape}" if found.is_images else f"rows of {shape} numbers"
         domains = f", domains {', '.join(found.domain_names)}" if found.domain_names else ""
-        typer.echo(f"{found.name}: {found.num_classes} classes, {len(found.train)} training and {len(found.test)} test "
+        say(f"{found.name}: {found.num_classes} classes, {len(found.train)} training and {len(found.test)} test "
                    f"{rows}{domains}")  # fmt: skip
         return
     where = data_root(root)
@@ -195,7 +199,7 @@ def data(
         archive = row.archive
         state = "embedded" if archive is None else "here" if (where / archive.folder).exists() else "to be fetched"
         lines.append(f"  {key:15}{row.title} [{state}]")
-    typer.echo("\n".join(lines))
+    say("\n".join(lines))
 
 
 def _say_what_it_takes(config: Config) -> None:
@@ -207,16 +211,18 @@ def _say_what_it_takes(config: Config) -> None:
     except Exception:
         return
     if found.seconds > LONG:
-        typer.echo(f"wane: {config.recipe} takes {found}", err=True)
+        say(f"wane: {config.recipe} takes {found}", err=True)
     if found.seconds > TOO_LONG and found.how.endswith("cpu"):
-        typer.echo("wane: that is too long for a CPU: use a GPU, or --scale small; starting anyway", err=True)
+        say("wane: that is too long for a CPU: use a GPU, or --scale small; starting anyway", err=True)
 
 
 def _print(*parts: Any) -> None:
     from rich.console import Console
 
-    console = Console(highlight=False)
+    from wane.escaping import visible
+
+    console = Console(highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = 1000  # into a file or a pipe: a line is a line
     for part in parts:
-        console.print(part, markup=False, soft_wrap=isinstance(part, str))
+        console.print(visible(part) if isinstance(part, str) else part, soft_wrap=isinstance(part, str))

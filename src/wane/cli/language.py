@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from wane.cli.output import say
+
 __all__ = ["show_comparison", "tokens"]
 
 
@@ -77,14 +79,14 @@ def tokens(
             run_parts=None if engine is None else by_engine(engine, Options(workers=workers)),
         )  # fmt: skip
     if not quiet:
-        typer.echo(f"wrote {about.tokens:,} tokens to {out}", err=True)
+        say(f"wrote {about.tokens:,} tokens to {out}", err=True)
 
 
 def show_comparison(
     before: str, after: str, by: list[str] | None, *, html: Path | None, as_json: bool, alpha: float, top: int | None
 ) -> None:
     """What `wane compare` shows of two files of tokens."""
-    from wane.cli.output import console, print_json
+    from wane.cli.output import console, print_json, say
     from wane.language.comparison import compare_tokens
     from wane.views.tokens.tables import sentences, token_tables
 
@@ -104,4 +106,4 @@ def show_comparison(
     else:
         console().print(token_tables(result, top=top))
     if html is not None:
-        typer.echo(f"wrote {html}", err=True)
+        say(f"wrote {html}", err=True)

@@ -11,14 +11,21 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["console", "print_json"]
+from wane.escaping import lines_visible
+
+__all__ = ["console", "print_json", "say"]
+
+
+def say(text: str, *, err: bool = False, nl: bool = True) -> None:
+    """Print to the standard output or error; what could steer a terminal is made visible."""
+    typer.echo(lines_visible(text), err=err, nl=nl)
 
 
 def console() -> Console:
     """The standard output; into a file or a pipe, wide enough for a table."""
     from rich.console import Console
 
-    made = Console(highlight=False)
+    made = Console(highlight=False, markup=False, emoji=False)  # a class may be called "[red]" or "C:x:"
     if not made.is_terminal:
         made.width = max(made.width, 120)  # no window to widen
     return made

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from wane.cli.lab import Settings
+from wane.cli.output import console, say
 from wane.cli.views import Around, Classes, Levels, Method, Runs, Tolerance
 
 __all__ = ["diagnostics", "reproduce"]
@@ -35,17 +36,12 @@ def diagnostics(
     found = diagnose(choose(find_runs(*runs), method), **given)
     text = json.dumps(found.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
     if str(json_file) == "-":
-        typer.echo(text)
+        say(text)
         return
-    from rich.console import Console
-
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(console.width, 120)
-    console.print(diagnostics_table(found))
+    console().print(diagnostics_table(found))
     if json_file is not None:
         json_file.write_text(text + "\n", encoding="utf-8")
-        typer.echo(f"wrote {json_file}", err=True)
+        say(f"wrote {json_file}", err=True)
 
 
 def reproduce(
@@ -56,7 +52,7 @@ def reproduce(
             "windows_percent, recovery or all."
         ),
     ] = "all",
-    scale: Annotated[str, typer.Option(help="demo, small or paper.")] = "small",
+    scale: Annotated[str, typer.Option(help="demo, small, middle, regime or paper.")] = "small",
     data: Annotated[
         list[str] | None, typer.Option(help="cifar100, tiny_imagenet; as often as needed; default: cifar100.")
     ] = None,
@@ -89,7 +85,7 @@ def reproduce(
         all_done = carry_out(once.values(), runs, engine=engine, options=Options(workers=workers))
     of_lab = [run for run in find_runs(runs) if run.own is None]  # of others it is not known what they reproduce
     written = write_reproduction(planned, of_lab, out)
-    typer.echo(written.words)
-    typer.echo(f"wrote {written.page}")
+    say(written.words)
+    say(f"wrote {written.page}")
     if not all_done:
         raise typer.Exit(1)

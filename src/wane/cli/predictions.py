@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wane.cli import correction
-from wane.cli.output import console, print_json
+from wane.cli.output import console, print_json, say
 
 if TYPE_CHECKING:
     from wane.predictions.comparison import Comparison
@@ -47,6 +47,7 @@ def score(
     vocabulary: Vocabulary = None,
 ) -> None:
     """Show all eight signals for each class, worst first."""
+    from wane.escaping import csv_table
     from wane.predictions import comparison
 
     if as_json and as_csv:
@@ -58,13 +59,13 @@ def score(
         print_json({"overall": scores.overall, "groups": groups.to_dicts(), "notes": scores.notes,
                     "recoverable": correction.as_json(recoverable)})  # fmt: skip
     elif as_csv:
-        typer.echo(groups.write_csv(), nl=False)
+        say(csv_table(groups), nl=False)
     else:
         from wane.views.compare.tables import score_table
 
         console().print(score_table(scores, top=top))
         if recoverable is not None:
-            console().print(recoverable.sentence, soft_wrap=True)
+            say(recoverable.sentence)
 
 
 def compare(
@@ -119,9 +120,9 @@ def compare(
 
         console().print(comparison_tables(result, top=top))
         if recoverable is not None:
-            console().print(recoverable.sentence.replace("Bias:", "Bias of the second:"), soft_wrap=True)
+            say(recoverable.sentence.replace("Bias:", "Bias of the second:"))
     if html is not None:
-        typer.echo(f"wrote {html}", err=True)
+        say(f"wrote {html}", err=True)
 
 
 def _show_plan(plan: Plan, as_json: bool) -> None:
@@ -130,7 +131,7 @@ def _show_plan(plan: Plan, as_json: bool) -> None:
         return
     from wane.views.compare.plan import plan_text
 
-    typer.echo(plan_text(plan))
+    say(plan_text(plan))
 
 
 def measure(
@@ -143,7 +144,7 @@ def measure(
     from wane.predictions.signal_files import write_samples
 
     rows = write_samples(_read(file, normalise, vocabulary), out, source={"file": _title(file)})
-    typer.echo(f"wrote {rows:,} samples to {out}", err=True)
+    say(f"wrote {rows:,} samples to {out}", err=True)
 
 
 def _as_json(result: Comparison, top: int | None) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from wane.cli.lab import Loggers, Settings
+from wane.cli.output import say
 
 if TYPE_CHECKING:
     from wane.runs.status import Status
@@ -22,7 +23,9 @@ def sweep(
     recipes: Annotated[
         list[str], typer.Argument(metavar="RECIPE...", help="Recipes (see `wane recipes`) or TOML files.")
     ],
-    scale: Annotated[str | None, typer.Option(help="demo, small or paper; default: demo, or none for a file.")] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="demo, small, middle, regime or paper; default: demo, or none for a file.")
+    ] = None,
     settings: Settings = None,
     over: Annotated[
         list[str] | None,
@@ -61,12 +64,12 @@ def sweep(
         found = statuses(out)
         states = {run.name: found.get(run.name, Status("waiting")) for run in planned}
         for run in planned:
-            typer.echo(f"{run.name}: {states[run.name].words(run.config.total_epochs)}")
-        typer.echo(_total(planned, states))
+            say(f"{run.name}: {states[run.name].words(run.config.total_epochs)}")
+        say(_total(planned, states))
         return
     options = Options(workers, cpus, gpus, retry_failed, address, partition, minutes)
     if not carry_out(planned, out, engine=engine, options=options, loggers=logger or ()):
-        typer.echo("wane: --retry-failed runs them again", err=True)
+        say("wane: --retry-failed runs them again", err=True)
         raise typer.Exit(1)
 
 
@@ -108,10 +111,10 @@ def carry_out(
     try:
         ended = run_sweep(planned, out, engine=engine, options=options, listeners=references(loggers))
     except KeyboardInterrupt:
-        typer.echo("wane: stopped; the same command goes on from the last whole epoch of every run", err=True)
+        say("wane: stopped; the same command goes on from the last whole epoch of every run", err=True)
         raise typer.Exit(130) from None
     failed = {name: outcome for name, outcome in ended.items() if outcome.state == "failed"}
-    typer.echo(f"{len(ended) - len(failed)} of {len(ended)} runs in {out} are done; see `wane runs {out}`")
+    say(f"{len(ended) - len(failed)} of {len(ended)} runs in {out} are done; see `wane runs {out}`")
     for name, outcome in failed.items():
-        typer.echo(f"failed: {out}/{name}: {outcome.note} ({LOG} there)", err=True)
+        say(f"failed: {out}/{name}: {outcome.note} ({LOG} there)", err=True)
     return not failed

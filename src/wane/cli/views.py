@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from wane.cli.output import say
+
 __all__ = ["at_risk", "export", "figure", "report", "table"]
 
 Runs = Annotated[
@@ -72,7 +74,7 @@ def figure(
         measure=measure, fall=fall, forgetting=forgetting, top=top, takers=takers, within=within, width=width,
     )  # fmt: skip
     save_figure(made, out)
-    typer.echo(f"wrote {out}", err=True)
+    say(f"wrote {out}", err=True)
 
 
 def table(
@@ -100,10 +102,10 @@ def table(
     made = run_table(
         name, find_runs(*runs), definition=forgetting or "peak", setting=setting, baseline=baseline, printed=PAPER
     )
-    typer.echo(render(made), nl=False)
+    say(render(made), nl=False)
     if format == "csv":
         for note in made.notes:
-            typer.echo(f"note: {note}", err=True)
+            say(f"note: {note}", err=True)
 
 
 def export(
@@ -121,7 +123,7 @@ def export(
 
     write = Registry("export", {"cleva": cleva_json})[name]
     write_page(out, write(choose(find_runs(*runs), method)).encode())
-    typer.echo(f"wrote {out}", err=True)
+    say(f"wrote {out}", err=True)
 
 
 def report(
@@ -137,8 +139,8 @@ def report(
     found = find_runs(*runs)
     written = write_report(found, out, title=title)
     for sentence in sentences_by_method(found):
-        typer.echo(sentence)
-    typer.echo(f"wrote {written} ({written.stat().st_size / 1e6:.1f} MB)", err=True)
+        say(sentence)
+    say(f"wrote {written} ({written.stat().st_size / 1e6:.1f} MB)", err=True)
 
 
 def at_risk(runs: Runs) -> None:
@@ -146,4 +148,4 @@ def at_risk(runs: Runs) -> None:
     from wane.runs.folder import find_runs
     from wane.views.at_risk import at_risk_text
 
-    typer.echo("\n\n".join(at_risk_text(run) for run in find_runs(*runs)))
+    say("\n\n".join(at_risk_text(run) for run in find_runs(*runs)))

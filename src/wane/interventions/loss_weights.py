@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from wane.checks import finite
 from wane.softmax.registry import SIGNALS
 
 if TYPE_CHECKING:
@@ -67,10 +68,8 @@ class LossWeights:
             raise ValueError(f"unknown normalise {self.normalise!r}: choose mean or none")
         if self.rows not in ("replay", "all"):
             raise ValueError(f"unknown rows {self.rows!r}: choose replay or all")
-        if not (0 < self.epsilon < math.inf and 0 < self.temperature < math.inf):
-            raise ValueError(
-                f"epsilon={self.epsilon} and temperature={self.temperature} must both be above 0, and finite"
-            )
+        finite("epsilon", self.epsilon, above=0)
+        finite("temperature", self.temperature, above=0)
 
     def __call__(self, scored: Signals) -> Tensor:
         """Weights in the shape of the rows of `scored`, detached; of mean 1 unless `normalise` is ``"none"``."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from wane.checks import finite, whole
 from wane.softmax.registry import SIGNALS
 
 # numpy and torch are imported where they are used: a config that names a sampler needs neither.
@@ -68,10 +68,8 @@ class TrendSampler:
 
     def __post_init__(self) -> None:
         SIGNALS[self.signal]  # an unknown name fails here, with the nearest one
-        if not self.window >= 2 or self.window != int(self.window):
-            raise ValueError(f"window={self.window}: a slope needs at least 2 epochs, and a whole number of them")
-        if not 0 <= self.gamma < math.inf:
-            raise ValueError(f"gamma={self.gamma} must be 0 or more, and finite")
+        whole("window", self.window, least=2)  # a slope needs two epochs
+        finite("gamma", self.gamma, least=0)
         known: dict[str, tuple[str, ...]] = {
             "slope": ("raw", "standardised"), "scope": ("seen", "past"),
             "source": ("replay", "holdout", "memory_holdout", "test"),
@@ -116,7 +114,8 @@ class TrendSampler:
             raise ValueError(
                 f"the history knows no {history.kind} yet: make it with class_to_task or names, or record an evaluation"
             )
-        now = task if task is not None else history.evaluations[-1].task if history.evaluations else 0
+        last = history.evaluations[-1].task if history.evaluations else 0
+        now = last if task is None else whole("task", task)
         self._warn_if_in_vain(history)
         decline = self.decline(history)
         inside = self._in_scope(history, now)

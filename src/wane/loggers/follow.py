@@ -15,12 +15,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wane.files import replace_file
 from wane.loggers import Logger, LoggerError, load_logger
 from wane.loggers.series import series_of, summary_values
 from wane.runs.folder import RunFolder
 from wane.runs.layout import logged
 from wane.runs.store import cells
+from wane.runs.writing import write_atomically
 from wane.training.events import Listener
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ class Follower:
 
     def _write_down(self, **what: str | int | bool) -> None:
         self.sent = self.sent._replace(**what)  # type: ignore[arg-type]
-        replace_file(self.path, json.dumps(self.sent._asdict()).encode())
+        text = json.dumps(self.sent._asdict())
+        write_atomically(self.path, lambda file: file.write(text.encode()))
 
     @contextmanager
     def _guarded(self) -> Iterator[None]:

@@ -13,12 +13,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
-from torchmetrics import Metric
 
+from wane.checks import whole
 from wane.measures.bins import BINS, add_to_bins, as_bins, bin_index, equal_mass
+from wane.measures.exact import ExactMetric
 from wane.measures.pooling import pooled_value
 from wane.measures.sums import on_grid
-from wane.softmax.inputs import read_labels, read_scores, restrict
+from wane.softmax.inputs import as_tensor, read_labels, read_scores, restrict
 from wane.softmax.registry import Bins
 from wane.softmax.signals import signals
 
@@ -167,7 +168,7 @@ def brier_score(
     return BrierScore(float(squares.sum() / len(squares)), _binned(confidence, correct, bins, "width", "right"))
 
 
-class CalibrationMetrics(Metric):
+class CalibrationMetrics(ExactMetric):
     """Calibration over a stream of batches, on any number of processes: what the functions give, from sums in bins.
 
     Per class or group and over time, use `ClassMetrics(..., also=["ece"])` and a `History`. This class is for what that
@@ -207,8 +208,7 @@ class CalibrationMetrics(Metric):
     ) -> None:
         super().__init__(**options)
         _check(bins=bins)
-        if num_classes < 2 or cells < 1:
-            raise ValueError(f"num_classes is {num_classes} and cells is {cells}: give at least 2 and at least 1")
+        num_classes, cells = whole("num_classes", num_classes, least=2), whole("cells", cells, least=1)
         self.num_classes, self.bins, self.cells, self.classwise = num_classes, bins, cells, classwise
         for name, shape in {"top": (1, bins * cells), "each": (num_classes if classwise else 0, bins)}.items():
             self.add_state(f"{name}_counts", torch.zeros(shape, dtype=torch.int64), dist_reduce_fx="sum")
@@ -216,15 +216,22 @@ class CalibrationMetrics(Metric):
         self.add_state("squares", torch.zeros(2, dtype=torch.float64), dist_reduce_fx="sum")
 
     def update(self, logits: Any = None, labels: Any = None, *, probabilities: Any = None) -> None:
-        """Add a batch of any leading shape."""
+        """Add a batch of any leading shape. An update that fails leaves the metric as it was."""
+        given = as_tensor(probabilities if logits is None else logits, "scores")
+        if not given.ndim or given.shape[-1] != self.num_classes:
+            raise ValueError(f"the scores have shape {tuple(given.shape)}, but num_classes is {self.num_classes}: "
+                             "make their last dimension agree")  # fmt: skip
         scored = signals(logits, labels, probabilities=probabilities, also=("confidence", "brier", "brier_top"))
         flat = scored.map(lambda column: column.detach().reshape(-1).to(self.squares.device))
+        each_counts, each_sums = torch.zeros_like(self.each_counts), torch.zeros_like(self.each_sums)
         if self.classwise:
             for p, own in _blocks(*_probabilities(logits, labels, probabilities, None)):
                 classes = torch.arange(self.num_classes, device=p.device).expand(p.shape)
                 hit = one_hot(own, self.num_classes)
-                add_to_bins(self.each_counts, self.each_sums, classes.reshape(-1), p.reshape(-1), hit.reshape(-1))
+                add_to_bins(each_counts, each_sums, classes.reshape(-1), p.reshape(-1), hit.reshape(-1))
         add_to_bins(self.top_counts, self.top_sums, torch.zeros_like(flat.rank), flat.confidence, flat.accuracy)
+        self.each_counts += each_counts
+        self.each_sums += each_sums
         self.squares += on_grid(torch.stack([flat.brier, flat.brier_top]).to(self.squares)).sum(1)
 
     def compute(self) -> dict[str, Tensor]:
@@ -244,8 +251,7 @@ class CalibrationMetrics(Metric):
 
 
 def _check(*, bins: int, binning: str = "width", closed: str = "right", norm: str = "l1") -> None:
-    if bins < 1:
-        raise ValueError(f"bins is {bins}: give at least 1")
+    whole("bins", bins, least=1)
     for name, value, known in (("binning", binning, ("width", "mass")), ("closed", closed, ("right", "left")),
                                ("norm", norm, tuple(NORMS))):  # fmt: skip
         if value not in known:

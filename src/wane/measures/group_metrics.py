@@ -1,22 +1,27 @@
 """Signals to means by group: torchmetrics.Metric objects, so that DDP, Lightning and MetricCollection just work."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
+from wane.checks import whole
 from wane.measures.bins import BINS, add_to_bins, as_bins
+from wane.measures.exact import ExactMetric
 from wane.measures.pooling import pooled_value
 from wane.measures.sums import on_grid
+from wane.softmax.inputs import as_tensor, read_integers
 from wane.softmax.registry import SIGNALS, Bins
 from wane.softmax.signals import Signals, signals
 
 __all__ = ["ClassMetrics", "GroupMetrics"]
 
+#: Groups, classes and bins that a state may have: more than any model, and less than would fill a machine's memory.
+MOST = 10**8
 
-class GroupMetrics(Metric):
+
+class GroupMetrics(ExactMetric):
     """The mean of every signal for every group, from sums and counts in float64.
 
     A group is whatever an id beside the label says: a domain, a kind of token, a slice of the data.
@@ -61,8 +66,7 @@ class GroupMetrics(Metric):
         **options: Any,
     ) -> None:
         super().__init__(**options)
-        if num_groups < 1:
-            raise ValueError(f"num_groups is {num_groups}: there must be at least 1")
+        num_groups, bins = whole("num_groups", num_groups, least=1, most=MOST), whole("bins", bins, least=1, most=MOST)
         if average not in (None, "macro", "micro"):
             raise ValueError(f"unknown average {average!r}: choose None, 'macro' or 'micro'")
         self.num_groups, self.classes, self.ignore_index = num_groups, classes, ignore_index
@@ -100,13 +104,13 @@ class GroupMetrics(Metric):
         """
         if scored is None:
             scored = self._score(logits, labels, probabilities)
-        ids = _integers(groups, "groups", self.sums)
+        ids = self._integers(groups, "groups")
         if ids.shape != scored.rank.shape:
             raise ValueError(f"groups have shape {tuple(ids.shape)}, but the samples {tuple(scored.rank.shape)}: "
                              "give one id for each")  # fmt: skip
         kept: Any = slice(None)
         if self.ignore_index is not None:
-            blank = scored.rank == 0 if labels is None else _integers(labels, "labels", self.sums) == self.ignore_index
+            blank = scored.rank == 0 if labels is None else self._integers(labels, "labels") == self.ignore_index
             kept = ~blank.to(self.sums.device).reshape(-1)
         if self.validate and bool((empty := scored.rank.reshape(-1)[kept] == 0).any()):
             row = int(torch.arange(ids.numel())[kept][empty.cpu()][0])
@@ -121,7 +125,7 @@ class GroupMetrics(Metric):
 
     def _score(self, logits: Any, labels: Any, probabilities: Any) -> Signals:
         if logits is not None:
-            logits = torch.as_tensor(logits).detach()
+            logits = as_tensor(logits, "logits").detach()
         return signals(
             logits, labels, probabilities=probabilities, classes=self.classes, also=self.also,
             ignore_index=self.ignore_index, validate=self.validate,
@@ -168,14 +172,11 @@ class GroupMetrics(Metric):
             means |= {name: torch.from_numpy(pooled_value(name, bins)).to(sums.device) for name in self.pooled}
         return means
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], exclude_state: Sequence[str] = "") -> Any:
-        """Follow a module to another device, but not to another type: in half precision the sums would be wrong."""
-
-        def moved(tensor: Tensor) -> Tensor:
-            there = fn(tensor)
-            return there if there.dtype == tensor.dtype else tensor.to(there.device)
-
-        return super()._apply(moved, exclude_state)
+    def _integers(self, values: Any, what: str) -> Tensor:
+        """Labels or ids as int64, on the device of the state."""
+        if values is None:
+            raise TypeError(f"{what} are missing: give one integer for each sample")
+        return read_integers(values, what, self.sums.device)
 
 
 class ClassMetrics(GroupMetrics):
@@ -215,8 +216,7 @@ class ClassMetrics(GroupMetrics):
         validate: bool = True,
         **options: Any,
     ) -> None:
-        if num_classes < 2:
-            raise ValueError(f"num_classes is {num_classes}: signals compare at least 2 classes")
+        num_classes = whole("num_classes", num_classes, least=2, most=MOST)
         super().__init__(
             num_classes, classes=classes, also=also, bins=bins, ignore_index=ignore_index, average=average,
             validate=validate, **options,
@@ -237,13 +237,13 @@ class ClassMetrics(GroupMetrics):
         """
         scores = None
         if scored is None or self.flow:
-            scores = torch.as_tensor(probabilities if logits is None else logits).detach()
-            if scores.shape[-1] != self.num_classes:
-                raise ValueError(f"the scores {tuple(scores.shape)} end in {scores.shape[-1]} classes, but num_classes "
-                                 f"is {self.num_classes}: make them agree")  # fmt: skip
+            scores = as_tensor(probabilities if logits is None else logits, "scores").detach()
+            if not scores.ndim or scores.shape[-1] != self.num_classes:
+                raise ValueError(f"the scores have shape {tuple(scores.shape)}, but num_classes is {self.num_classes}: "
+                                 "make their last dimension agree")  # fmt: skip
         if scored is None:
             scored = self._score(logits, labels, probabilities)
-        ids = _integers(labels, "labels", self.sums)
+        ids = self._integers(labels, "labels")
         kept: Any = slice(None) if self.ignore_index is None else (ids != self.ignore_index).reshape(-1)
         share = None
         if self.flow and scores is not None:
@@ -263,7 +263,7 @@ class ClassMetrics(GroupMetrics):
 
     def by_task(self, class_to_task: Sequence[int] | Tensor) -> dict[str, Tensor]:
         """The mean over all samples of each task's classes, (tasks,); `class_to_task[c]` is the task of class c."""
-        task = torch.as_tensor(class_to_task, device=self.counts.device)
+        task = read_integers(class_to_task, "class_to_task", self.counts.device)
         if task.shape != (self.num_classes,) or int(task.min()) < 0:
             raise ValueError(f"class_to_task should give a task from 0 for each of the {self.num_classes} classes, "
                              f"not {class_to_task!r}")  # fmt: skip
@@ -296,13 +296,3 @@ def _united(state: Tensor, union: Tensor | None, size: int) -> Tensor:
     if union is None:
         return state
     return state.new_zeros(size, *state.shape[1:]).index_add_(0, union, state)
-
-
-def _integers(values: Any, what: str, like: Tensor) -> Tensor:
-    """Labels or ids as int64, on the device of the state."""
-    if values is None:
-        raise TypeError(f"{what} are missing: give one integer for each sample")
-    tensor = torch.as_tensor(values, device=like.device)
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise TypeError(f"{what} should be integers, not {tensor.dtype}")
-    return tensor.to(torch.int64)

@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from wane.checks import whole
 from wane.files import read_whole, replace_file
 from wane.measures.history_files import (
     KEYS,
@@ -44,6 +45,8 @@ Over = Literal["samples", "classes"]
 #: Where the tasks that were not learnt yet, and the untrained model, were measured, by the split that they belong to.
 FUTURE = {"test": "future", "test_task": "future_task"}
 UNTRAINED = {"test": "untrained", "test_task": "untrained_task"}
+#: Tasks that a history may have: a matrix of more would be tables for nobody.
+MOST_TASKS = 10**6
 BEFORE_TAUGHT = {*FUTURE.values(), *UNTRAINED.values()}
 
 
@@ -94,7 +97,7 @@ class History:
         data: str | None = None,
         costs: dict[str, list[int]] | None = None,
     ) -> None:
-        self.class_to_task = None if class_to_task is None else np.asarray(class_to_task, dtype=np.int64)
+        self.class_to_task = None if class_to_task is None else _tasks(class_to_task)
         self._given = 0 if self.class_to_task is None else len(self.class_to_task)
         self.names = None if names is None else tuple(str(name) for name in names)
         if names is not None and self.class_to_task is not None and len(names) < len(self.class_to_task):
@@ -150,6 +153,9 @@ class History:
         more, as with a head that grows. A metric with measures that are made of bins hands over its bins, too, so that
         the history knows these measures of tasks.
         """
+        step, task = whole("step", step, most=2**62), whole("task", task, most=MOST_TASKS)
+        if not isinstance(split, str):
+            raise ValueError(f"split is {split!r}: give a text, such as 'test'")
         bins = None
         if isinstance(metrics, Mapping):
             means, n = metrics, _counts(metrics)
@@ -165,19 +171,18 @@ class History:
                 n = metrics.counts.cpu().numpy().copy()
                 if (found := metrics.bins_of()) is not None:
                     bins = np.stack(found, axis=-1).astype(np.float64)
-        self._hold(name for name in means if SIGNALS.knows(name))
+        held = [name for name in means if name in self.signals or SIGNALS.knows(name)]
+        columns = {name: _column(name, means[name], len(n)) for name in held}  # every check comes before any change
+        self._hold(columns)
         values = np.full((len(n), len(self.signals)), np.nan)
         for i, name in enumerate(self.signals):
-            if name in means:
-                values[:, i] = _column(name, means[name], len(n))
+            if name in columns:
+                values[:, i] = columns[name]
         present = np.flatnonzero(n)
-        if task < 0:
-            raise ValueError(f"task is {task}: tasks are numbered from 0; record the untrained model with "
-                             "split='untrained', task=0")  # fmt: skip
         if self.class_to_task is not None and split not in BEFORE_TAUGHT:
-            self.class_to_task = grown(self.class_to_task, self._given, present, int(task))
+            self.class_to_task = grown(self.class_to_task, self._given, present, task)
         self.evaluations.append(
-            Evaluation(int(step), int(task), split, present, n[present], values[present],
+            Evaluation(step, task, split, present, n[present], values[present],
                        None if bins is None else bins[present])
         )  # fmt: skip
         self._groups = max(self._groups, len(n))
@@ -449,16 +454,39 @@ def _counts(metrics: Mapping[str, Any]) -> Ints:
     """The numbers of samples of a mapping, checked."""
     if "n" not in metrics or not any(SIGNALS.knows(name) for name in metrics):
         raise ValueError(f"a mapping needs n and signals such as accuracy, but has {', '.join(map(str, metrics))}")
-    raw = np.asarray(metrics["n"])
-    n = raw.astype(np.int64)
-    if n.ndim != 1 or (n != raw).any() or (n < 0).any():
-        bad = raw if n.ndim != 1 else raw[(n != raw) | (n < 0)][0]
-        raise ValueError(f"n holds {bad}: give the number of samples of each class, whole and at least 0")
-    return n
+    raw = _array(metrics["n"])
+    what = "give the number of samples of each class, whole and at least 0"
+    if raw.ndim != 1 or raw.dtype.kind not in "iuf":
+        raise ValueError(f"n is {metrics['n']!r}: {what}")
+    if (bad := ~((raw >= 0) & (raw < 2**53) & (raw == np.floor(raw)))).any():  # so written, it finds NaN too
+        raise ValueError(f"n holds {raw[bad][0]}: {what}")
+    return raw.astype(np.int64)
+
+
+def _tasks(class_to_task: Any) -> Ints:
+    """The task of each class, checked; -1 for one that belongs to no task."""
+    raw = _array(class_to_task)
+    ints = raw.astype(np.int64) if not raw.size or raw.dtype.kind in "iu" else np.full(1, -2)
+    if raw.ndim != 1 or ((ints < -1) | (ints > MOST_TASKS)).any():
+        raise ValueError(f"class_to_task is {class_to_task!r}: give a whole number from 0 for each class, or -1 for "
+                         "a class that belongs to no task")  # fmt: skip
+    return ints
+
+
+def _array(values: Any) -> NDArray[Any]:
+    """An array, also of a tensor; of what is no array of numbers, one of objects."""
+    values = values.detach().cpu() if hasattr(values, "detach") else values
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError):  # lists of different lengths
+        return np.array(None, dtype=object)
 
 
 def _column(name: str, values: Any, size: int) -> Array:
-    column = np.asarray(values, dtype=np.float64)
+    column = _array(values)
+    if column.dtype.kind not in "biuf":
+        raise ValueError(f"{name} is {values!r}: give a number for each class")
+    column = column.astype(np.float64)
     if column.shape != (size,):
         raise ValueError(f"{name} has shape {column.shape}, but n has {size} entries: give one value for each")
     return column

@@ -7,6 +7,7 @@ is taken from the columns, as files of schema 1 have it: every column that is no
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -33,6 +34,8 @@ BIN_COLUMNS = ("bin_n", "bin_confidence", "bin_correct")
 # Names in the metadata of a file. The task of every group is there because rows tell only of those evaluated.
 _SCHEMA, _SIGNALS, _NAMES, _KIND = "wane.schema", "wane.signals", "wane.names", "wane.kind"
 _CLASS_TO_TASK, _GROUPS, _GIVEN = "wane.class_to_task", "wane.num_groups", "wane.tasks_given"
+# Rows at which an evaluation begins that no column tells from the one before; absent where there is none.
+_STARTS = "wane.starts"
 #: What a history may say of the run that it is of; each is a name in the metadata, absent where it is not known.
 SAID = ("title", "method", "seed", "data", "costs")
 
@@ -120,8 +123,21 @@ def metadata_of(contents: Contents) -> dict[str, str]:
         known[_CLASS_TO_TASK] = contents.class_to_task.tolist()
         if contents.given is not None and contents.given < len(contents.class_to_task):
             known[_GIVEN] = contents.given
+    if starts := _hidden_starts(contents.evaluations):
+        known[_STARTS] = starts
     known |= {f"wane.{name}": value for name, value in contents.said.items() if value is not None}
     return {name: json.dumps(value) for name, value in known.items()}
+
+
+def _hidden_starts(evaluations: list[Evaluation]) -> list[int]:
+    """The first rows of evaluations that `read_frame` would take for more classes of the one before."""
+    rows = [e for e in evaluations if len(e.classes)]
+    firsts = np.cumsum([len(e.classes) for e in rows]).tolist()
+    return [
+        first
+        for first, (a, b) in zip(firsts, pairwise(rows), strict=False)
+        if a[:3] == b[:3] and a.classes[-1] < b.classes[0]
+    ]
 
 
 def read_parquet(file: IO[bytes]) -> Contents:
@@ -138,7 +154,7 @@ def read_parquet(file: IO[bytes]) -> Contents:
     kind = said.get(_KIND, "class")
     if missing := [name for name in key_columns(kind) if name not in frame.columns]:
         raise ValueError(f"is not a history of wane: it has no column {missing[0]!r}, only {', '.join(frame.columns)}")
-    found = read_frame(frame, kind)
+    found = read_frame(frame, kind, starts=said.get(_STARTS, ()))
     task_of = said.get(_CLASS_TO_TASK)
     names = said.get(_NAMES)
     return found._replace(
@@ -150,8 +166,11 @@ def read_parquet(file: IO[bytes]) -> Contents:
     )
 
 
-def read_frame(frame: polars.DataFrame, kind: str = "class") -> Contents:
+def read_frame(frame: polars.DataFrame, kind: str = "class", *, starts: Sequence[int] = ()) -> Contents:
     """What is in a tidy table, its rows in the order in which they were recorded.
+
+    `starts` are rows at which an evaluation begins although step, task and split are those of the row before, and the
+    group's id is higher.
 
     Only the tasks of groups in the table are known from it; groups with lower ids that are missing get -1.
     """
@@ -164,9 +183,10 @@ def read_frame(frame: polars.DataFrame, kind: str = "class") -> Contents:
         task_of = np.full(int(ids.max()) + 1, -1)
         task_of[ids] = group_task
     signals = tuple(name for name, kind_of in frame.schema.items() if name not in keys and kind_of.is_numeric())
-    starts = frame.select(pl.struct("step", "task", "split").rle_id())[:, 0].to_numpy()
+    keyed = frame.select(pl.struct("step", "task", "split").rle_id())[:, 0].to_numpy()
     # Ids ascend within an evaluation: where they do not, another one of the same step begins.
-    new = (np.diff(starts) != 0) | (np.diff(ids) <= 0) if len(frame) else np.empty(0, bool)
+    new = (np.diff(keyed) != 0) | (np.diff(ids) <= 0) if len(frame) else np.empty(0, bool)
+    new[[start - 1 for start in starts if 0 < start < len(frame)]] = True
     bounds = [0, *(np.flatnonzero(new) + 1).tolist(), len(frame)]
     step, task, n = (frame[name].to_numpy().astype(np.int64) for name in ("step", "task", "n"))
     splits = frame["split"].to_list()

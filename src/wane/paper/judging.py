@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import ceil, isfinite
 from typing import NamedTuple
 
+from wane.escaping import markdown
 from wane.paper.methods import er
 from wane.runs.folder import RunFolder
 from wane.runs.identity import Method, method_of
@@ -169,7 +170,9 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
         if shown and left:
             shown.append(f"{left} of {len(parts)} parts not run")
         measured = "<br>".join([*shown, f"({claim.unit})"]) if shown else "not run"
-        lines.append(f"| {claim.text} | {claim.where} | {data} | {claim.printed} | {measured} | **{each.words}** |")
+        lines.append(
+            f"| {claim.text} | {claim.where} | {markdown(data)} | {claim.printed} | {measured} | **{each.words}** |"
+        )
     count = sum(part.low is not None for each in judged for part in each.parts.values())
     chance = f"if nothing were true, about {count * 0.05:.0f} of them would exclude zero"
     about = "Verdicts of claims with several parts are corrected for the number of parts."

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from wane.escaping import csv_table, markdown
 from wane.paper.judging import UNBROKEN, has_constant_rate
 from wane.paper.methods import class_uniform, er, trend, weights
 from wane.runs.folder import RunFolder
@@ -152,7 +153,7 @@ def answers_markdown(found: Sequence[Answer]) -> str:
     """A table a data set, a line a difference."""
     parts = []
     for data in dict.fromkeys(answer.data for answer in found):
-        lines = [f"{data}, paired differences in percentage points", "",
+        lines = [f"{markdown(data)}, paired differences in percentage points", "",
                  f"| question | method | against | {' | '.join(DIFFERENCES)} | effective classes |",
                  f"|:--|:--|:--|{'--:|' * (len(DIFFERENCES) + 1)}"]  # fmt: skip
         before = ""
@@ -162,14 +163,14 @@ def answers_markdown(found: Sequence[Answer]) -> str:
             against = question.against.title + (", constant rate" if question.constant else "")
             cells = [_shown(interval) for interval in differences.values()]
             both = " / ".join("" if share is None else f"{share:.0f} %" for share in shares)
-            lines.append(f"| {' | '.join([text, question.method.title, against, *cells, both])} |")
+            lines.append(f"| {' | '.join([text, markdown(question.method.title), markdown(against), *cells, both])} |")
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
 
 
 def answers_csv(found: Sequence[Answer]) -> str:
     """A line for each question and measure."""
-    return pl.DataFrame(list(_records(found)), infer_schema_length=None).write_csv()
+    return csv_table(pl.DataFrame(list(_records(found)), infer_schema_length=None))
 
 
 def _records(found: Sequence[Answer]) -> Iterator[dict[str, object]]:

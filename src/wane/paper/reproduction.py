@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from wane.escaping import csv_table
 from wane.files import write_page
+from wane.names import safe_name
 from wane.paper.claims import CLAIMS
 from wane.paper.diagnostics import diagnose
 from wane.paper.judging import CLAIM_VERDICTS, Judged, judge, judged_markdown
@@ -75,7 +77,7 @@ def plan_parts(
 
     Args:
         part: its name.
-        scale: demo, small or paper; the demo has its own data.
+        scale: demo, small, middle, regime or paper; the demo has its own data.
         data: data sets; default: cifar100.
         seeds: 0 to N - 1; default: those of the recipe, or three where it names none, as one run proves nothing.
         settings: on top of everything.
@@ -202,10 +204,10 @@ def _diagnosed(runs: Sequence[RunFolder]) -> list[RunFolder]:
 
 
 def _by_data(runs: Sequence[RunFolder]) -> dict[str, Sequence[RunFolder]]:
-    """By data set: classes of different ones are not pooled."""
+    """By data set, named as a file can be: classes of different ones are not pooled."""
     groups: dict[str, list[RunFolder]] = {}
     for run in runs:
-        groups.setdefault(Path(run.config.data.name).name, []).append(run)
+        groups.setdefault(safe_name(Path(run.config.data.name).name, distinct=True), []).append(run)
     return dict(groups)
 
 
@@ -221,7 +223,7 @@ def _write_diagnostics(runs: Sequence[RunFolder], data: str, out: Path) -> None:
     numbers = json.dumps(diagnose(runs).to_json(), indent=2, allow_nan=False)
     _write(out / f"diagnostics_{data}.json", numbers)
     agreement = agreement_table(runs)
-    _write(out / f"agreement_{data}.csv", agreement.write_csv())
+    _write(out / f"agreement_{data}.csv", csv_table(agreement))
     _write(out / f"agreement_{data}.md", agreement_markdown(agreement))
 
 
@@ -233,7 +235,7 @@ def _write_recovery(runs: Sequence[RunFolder], out: Path, name: str) -> str:
         text = f"{error}\n"
     else:
         text = recovery_text(table)
-        _write(out / f"{name}.csv", table.write_csv())
+        _write(out / f"{name}.csv", csv_table(table))
     _write(out / f"{name}.txt", text)
     return text
 

@@ -110,11 +110,7 @@ def _ids(raw: Any, rows: int) -> tuple[Hashable, ...]:
     array = np.asarray(raw)
     if array.shape != (rows,):
         raise PredictionsError(f"has ids of shape {array.shape} for {rows} rows: save one for each row")
-    row_of: dict[Hashable, int] = {}
-    for row, name in enumerate(array.tolist()):
-        if row_of.setdefault(name, row) != row:
-            raise PredictionsError(f"has id {name!r} in rows {row_of[name]} and {row}: make the ids unique")
-    return tuple(row_of)
+    return tuple(array.tolist())
 
 
 def _column(name: str, raw: Any, rows: int) -> pl.Series | None:

@@ -156,6 +156,11 @@ def _read_table(path: Path) -> Found:
     import polars as pl
 
     file, csv = read_whole(path), path.suffix.lower() == ".csv"
+    if csv:  # polars would call the second of two columns logit_0_duplicated_0, which looks like a class
+        names = pl.read_csv(file, n_rows=1, has_header=False, infer_schema=False).row(0)
+        file.seek(0)
+        if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+            raise PredictionsError(f"has {names.count(twice[0])} columns called {twice[0]!r}: keep one")
     return _columns(pl.read_csv(file, infer_schema_length=None) if csv else pl.read_parquet(file))
 
 

@@ -19,6 +19,7 @@ from wane.predictions import examples
 from wane.predictions.contents import assemble
 from wane.predictions.files import ALIASES, READERS, PredictionsError, one_sentence
 from wane.registry import UnknownNameError
+from wane.softmax.inputs import read_integers, read_scores
 from wane.softmax.signals import signals
 
 if TYPE_CHECKING:
@@ -52,6 +53,34 @@ class Predictions:
     columns: Mapping[str, pl.Series] = field(default_factory=dict)
     """(N,) each: what the samples can be grouped by; see `wane.predictions.samples.Samples`."""
     path: Path = Path("<memory>")
+
+    def __post_init__(self) -> None:
+        try:
+            self._check()
+        except (TypeError, ValueError) as error:
+            raise PredictionsError(f"{self.path} {error}") from None
+
+    def _check(self) -> None:
+        """Raise if the parts do not fit together; whether each row can be scored is left to whoever scores them."""
+        labels = read_integers(self.labels, "labels")
+        object.__setattr__(self, "labels", labels)
+        scores = self.probabilities if self.logits is None else self.logits
+        if scores is not None:
+            read_scores(scores, "outputs")
+            if labels.shape != scores.shape[:-1] or scores.ndim != 2:
+                raise ValueError(f"has labels of shape {tuple(labels.shape)} for outputs of shape "
+                                 f"{tuple(scores.shape)}: give (N,) labels and (N, C) outputs")  # fmt: skip
+            if self.class_names is not None and len(self.class_names) != scores.shape[1]:
+                raise ValueError(f"has {len(self.class_names)} class names for {scores.shape[1]} classes: give one for "
+                                 "each")  # fmt: skip
+        if self.ids is None:
+            return
+        if len(self.ids) != len(labels):
+            raise ValueError(f"has {len(self.ids)} ids for {len(labels)} rows: give one for each row")
+        if len(set(self.ids)) < len(self.ids):
+            row_of: dict[Hashable, int] = {}
+            twice = next((row, name) for row, name in enumerate(self.ids) if row_of.setdefault(name, row) != row)
+            raise ValueError(f"has id {twice[1]!r} in rows {row_of[twice[1]]} and {twice[0]}: make the ids unique")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -96,6 +125,7 @@ def load(path: str | os.PathLike[str]) -> Predictions:
         raise PredictionsError(f"{path} is not a file: check the path")
     with one_sentence(path, how):
         try:
-            return Predictions(**assemble(reader(path)), path=path)
+            parts = assemble(reader(path))
         except PredictionsError as error:
             raise PredictionsError(f"{path} {error}") from error
+        return Predictions(**parts, path=path)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wane.files import replace_file
+from wane.names import safe_name
 from wane.runs.config import differences
 from wane.runs.folder import RunFolder
 from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, LADDER, OWN_LOOP, RECOVERY, REPLAY, SUMMARY
+from wane.runs.place import is_url
 
 if TYPE_CHECKING:
     import polars
@@ -35,10 +37,10 @@ def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] 
             class_uniform") or runs by name (such as "cifar100-er-seed*") that keep their history and flow too.
     """
     written = []
-    for run in _one_of_each([run for run in runs if run.summary is not None]):
-        folder = out / run.name
-        if folder.resolve() == run.path.resolve():
-            raise ValueError(f"{run.place} would be written over itself, with less precision: give another --out")
+    done = _one_of_each([run for run in runs if run.summary is not None])
+    _check_apart(done, out)
+    for run in done:
+        folder = out / safe_name(run.name)
         folder.mkdir(parents=True, exist_ok=True)
         if run.replay is not None:
             _write_replay(folder / REPLAY, run.replay)
@@ -50,6 +52,20 @@ def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] 
     if not written:
         raise ValueError(f"none of {len(runs)} runs is done: there is nothing to keep yet")
     return written
+
+
+def _check_apart(runs: Sequence[RunFolder], out: Path) -> None:
+    """Raise, before anything is written, if a copy would land on, above or inside of a run; links are followed."""
+    target = out.resolve()
+    for run in runs:
+        if run.files is not None or is_url(run.place):
+            continue
+        place = run.path.resolve()
+        if (target / safe_name(run.name)).resolve() == place or target.is_relative_to(place):
+            raise ValueError(f"{run.place} would be written over itself, with less precision: give another --out")
+        if place.is_relative_to(target):
+            raise ValueError(f"{out} holds {run.place}, so the copy would stand beside it as another run: give a "
+                             "folder outside")  # fmt: skip
 
 
 def _one_of_each(runs: Sequence[RunFolder]) -> list[RunFolder]:

@@ -33,6 +33,11 @@ __all__ = [
 ]  # fmt: skip
 
 
+#: Rows that a setting may ask for. Bounds here are beyond any use: they turn a slip of the pen into a sentence before
+#: anything is allocated or started.
+MANY = 10**9
+
+
 class Section(BaseModel):
     """A part of the config: unknown keys are errors, nothing changes after it was made."""
 
@@ -51,11 +56,11 @@ class DataSettings(Section):
     """Of the files of a data folder; filled in when the run is planned, and checked when it starts."""
     root: str | None = None
     """Folder that holds the data sets, or where they are fetched to. Default: WANE_DATA, or the user's cache."""
-    per_class: int | None = Field(default=None, ge=1)
+    per_class: int | None = Field(default=None, ge=1, le=MANY)
     """Keep this many training images of each class."""
-    resolution: int | None = Field(default=None, ge=1)
+    resolution: int | None = Field(default=None, ge=1, le=16_384)
     """Reduce images to this many pixels a side, by averaging."""
-    holdout: int = Field(default=0, ge=0)
+    holdout: int = Field(default=0, ge=0, le=MANY)
     """Set aside this many training images of each class, as split `holdout`."""
     stream: Literal["classes", "domains"] = "classes"
     """What changes from task to task: the classes, or the domain that they are seen in."""
@@ -63,7 +68,7 @@ class DataSettings(Section):
     """Number of tasks, or the classes of each task by name or label, such as [["cat", "dog"], ["car"]]."""
     class_order: Literal["label", "shuffled"] = "label"
     """Order of the classes over the tasks; shuffled by the seed."""
-    padding: int = Field(default=4, ge=0)
+    padding: int = Field(default=4, ge=0, le=1024)
     """Random crop: shift by up to this many pixels."""
     flip: bool = True
     """Mirror half of the training images."""
@@ -84,7 +89,7 @@ class ModelSettings(Section):
 
     name: str = "resnet18"
     """resnet18, cnn, mlp, or `package.module:function`."""
-    width: int | None = Field(default=None, ge=1)
+    width: int | None = Field(default=None, ge=1, le=65_536)
     """Channels of the first stage (resnet18: 64 is the paper's)."""
     stem: Literal["cifar", "imagenet"] | None = None
     """First layers of resnet18."""
@@ -99,11 +104,11 @@ class LearnerSettings(Section):
     """The method: finetune, joint, er, another name of `wane.learners.LEARNERS`, or `package.module:Class`."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Settings of the method itself, such as options.alpha = 0.5; checked, and completed, when the run is planned."""
-    epochs: int = Field(default=50, ge=1)
+    epochs: int = Field(default=50, ge=1, le=1_000_000)
     """Epochs of each task."""
-    batch_size: int = Field(default=256, ge=1)
+    batch_size: int = Field(default=256, ge=1, le=MANY)
     """New rows of a step."""
-    replay_size: int = Field(default=256, ge=1)
+    replay_size: int = Field(default=256, ge=1, le=MANY)
     """Replayed rows of a step, for each draw."""
     lr: float = Field(default=0.03, gt=0)
     """Learning rate of SGD."""
@@ -129,7 +134,7 @@ class LearnerSettings(Section):
 class MemorySettings(Section):
     """What is kept, and what is drawn."""
 
-    capacity: int = Field(default=2000, ge=1)
+    capacity: int = Field(default=2000, ge=1, le=MANY)
     """Images kept."""
     policy: Literal["reservoir", "class_balanced", "herding"] = "reservoir"
     """What to keep, where the method leaves that open."""
@@ -238,13 +243,13 @@ class Config(Section):
 
     recipe: str = "custom"
     """Where it came from; a name, without effect."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**63)
     """Initial weights, order of the rows, augmentation, memory, and the class order if shuffled."""
     device: str = "auto"
     """cpu, cuda, cuda:1, mps; auto takes what there is."""
-    devices: int | None = Field(default=None, ge=1)
+    devices: int | None = Field(default=None, ge=1, le=4096)
     """Train with this many processes, each with a GPU of its own or on the CPU. Default: 1."""
-    threads: int | None = Field(default=None, ge=1)
+    threads: int | None = Field(default=None, ge=1, le=4096)
     """Threads on a CPU, of each process; default: torch's own, divided among processes. Small networks are faster with
     1 as soon as anything else runs."""
     precision: Literal["32", "bf16"] = "32"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
@@ -21,8 +20,10 @@ from wane.runs.identity import Method, method_of
 from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, LADDER, OWN_LOOP, RECOVERY, REPLAY, SAMPLES, SUMMARY
 from wane.runs.own_loop import OwnLoop, parse_own_loop, run_files
 from wane.runs.place import is_url, open_place, place_of
+from wane.runs.reading import read_file
 from wane.runs.settings import merge, naming
 from wane.runs.status import Status, statuses
+from wane.runs.summary import parse_summary
 
 if TYPE_CHECKING:
     import polars
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from wane.measures.history import History
     from wane.measures.ladder import Ladder
 
-__all__ = ["RunFolder", "find_runs", "history_run", "list_runs", "parse_summary", "read_config", "read_summary"]
+__all__ = ["RunFolder", "find_runs", "history_run", "list_runs", "read_config", "read_summary"]
 
 
 class RunFolder:
@@ -79,7 +80,7 @@ class RunFolder:
             raise ConfigError(f"there is no config at {path}")
         try:
             settings = tomllib.loads(data.decode())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ConfigError(f"{path} is not TOML: {error}") from None
         with naming(path):
             return build_config(settings)
@@ -232,17 +233,10 @@ class RunFolder:
         return bool(fs.exists(f"{base}/{name}"))
 
     def read(self, name: str) -> bytes | None:
-        """A file as it is at this moment, whole; None if there is none."""
+        """A file as it is at this moment, whole and checked; None if there is none."""
         if self.files is not None:
             return self.files.get(name)
-        try:
-            if not is_url(self.place):
-                return (self.path / name).read_bytes()
-            fs, base = open_place(self.place)
-            data: bytes = fs.cat_file(f"{base}/{name}")
-            return data
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            return None
+        return read_file(self.place, name)
 
     def _frame(self, name: str) -> polars.DataFrame | None:
         import polars as pl
@@ -324,17 +318,6 @@ def _runs_at(place: str) -> list[RunFolder]:
         return [RunFolder(path) for path in list_runs(Path(place))]
     names = sorted(statuses(place))
     return [RunFolder(f"{place.rstrip('/')}/{name}".rstrip("/")) for name in names]
-
-
-def parse_summary(data: bytes, path: str) -> dict[str, Any]:
-    """The summary of a run; one that is damaged, or of something else, is an error that names it."""
-    try:
-        summary = json.loads(data)
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}): restore it, or delete it and run the config again") from None
-    if not isinstance(summary, dict) or "class_names" not in summary:
-        raise ValueError(f"{path} is not the summary of a run: restore it, or delete it and run the config again")
-    return summary
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:

@@ -13,9 +13,10 @@ from typing import Any
 
 from wane.interventions.loss_weights import LossWeights
 from wane.interventions.trend_sampler import TrendSampler
+from wane.names import safe_name
 from wane.runs.config import PLACES, Config
 
-__all__ = ["ADDED_LATER", "Method", "file_name", "fingerprint", "method_of", "method_title", "run_name"]
+__all__ = ["ADDED_LATER", "Method", "fingerprint", "method_of", "method_title", "run_name"]
 
 #: Settings that wane did not have at first, with the value that reproduces what it did then. A run with that value is
 #: named as before. A setting whose default is None needs no row: what is not set never counts.
@@ -25,8 +26,6 @@ ADDED_LATER: dict[tuple[str, ...], Any] = {
     ("data", "stream"): "classes",
     ("record", "signals"): [],
 }
-
-LONGEST = 150  # bytes of the readable part of a folder's name; file systems allow 255 in all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Method:
     @property
     def slug(self) -> str:
         """The title as part of a folder's name."""
-        return file_name("-".join(self._parts("_", _joined)))
+        return safe_name("-".join(self._parts("_", _joined)))
 
     def _parts(self, space: str, words: Callable[[str, dict[str, Any], bool], str]) -> list[str]:
         if self.own:
@@ -125,18 +124,8 @@ def fingerprint(config: Config) -> str:
 
 def run_name(config: Config) -> str:
     """The folder of a run: readable in front, exact at the end."""
-    readable = file_name(f"{Path(config.data.name).name}-{method_of(config).slug}-seed{config.seed}")
+    readable = safe_name(f"{Path(config.data.name).name}-{method_of(config).slug}-seed{config.seed}")
     return f"{readable}-{fingerprint(config)}"
-
-
-def file_name(text: str) -> str:
-    """`text` as the name of one file or folder, whatever is in it: never a path, nor an option of a command.
-
-    >>> file_name("my_package.methods:Mine"), file_name("../../x"), file_name("-rf")
-    ('my_package.methods_Mine', '_.._.._x', '_-rf')
-    """
-    plain = re.sub(r"[^\w.,+= -]", "_", text).encode()[:LONGEST].decode(errors="ignore")
-    return f"_{plain}" if plain[:1] in ("", ".", "-", " ") else plain
 
 
 def _in_brackets(name: str, values: dict[str, Any], names: bool) -> str:

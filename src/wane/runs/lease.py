@@ -7,7 +7,6 @@ torch here.
 from __future__ import annotations
 
 import _thread
-import json
 import os
 import signal
 import socket
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from wane.errors import RunError
+from wane.files import parse_json
 
 __all__ = ["BEAT", "STALE", "HeldError", "Lease", "LostError", "Owner", "is_dead", "is_silent", "leased", "parse_owner"]
 
@@ -142,7 +142,7 @@ def parse_owner(text: str | bytes) -> Owner | None:
     (Owner(host='here', pid=7), None, None)
     """
     try:
-        found = json.loads(text)
+        found = parse_json(text)
         host, pid = found["host"], found["pid"]
     except (ValueError, KeyError, TypeError):
         return None

@@ -1,8 +1,11 @@
 """At most one process runs a folder, on this machine or on any other that shares the file system.
 
-A lock is a file `lock.N`; its owner is written in it, its time is the owner's last sign of life. The highest N counts.
-A process that takes over from a dead owner creates `lock.N+1`, which the file system grants to exactly one of those
-that try; and a process that wakes up to find a higher number has lost the lock, and stops. No torch here.
+A lock is a file `lock.N`; its owner is written in it, its time is the owner's last sign of life. The highest N
+counts. A process that takes over from a dead owner creates `lock.N+1`, which the file system grants to exactly one of
+those that try; and a process that wakes up to find a higher number has lost the lock, and stops. What it cannot do
+until it notices is write: its folder `.writing-TOKEN` was taken from it, see `wane.runs.writing`. Everyone makes that
+folder before looking for those of others, so that of two who believe to hold the run one at least has lost its
+folder. No torch here.
 """
 
 from __future__ import annotations
@@ -19,14 +22,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wane.errors import CheckpointError
-from wane.runs.layout import CONFIG, LOCK, SUMMARY
+from wane.runs.layout import LOCK, PREVIOUS, STAGING, SUMMARY
 from wane.runs.lease import BEAT, STALE, HeldError, LostError, Owner, is_dead, is_silent, leased, parse_owner
+from wane.runs.writing import RunFiles, discard, fence, remove, staging_in, writing
 
-__all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "check_held", "held", "is_dead", "owner"]
+__all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "held", "is_dead", "owner", "tidy"]
 
 
 @contextmanager
-def held(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
+def held(folder: Path, *, patience: float = 0.0) -> Iterator[RunFiles]:
     """Hold the lock of `folder` (made if need be); a HeldError names who has it, after `patience` seconds of waiting.
 
     >>> import tempfile
@@ -34,19 +38,22 @@ def held(folder: Path, *, patience: float = 0.0) -> Iterator[None]:
     ...     owner(Path(folder)).pid == os.getpid()
     True
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with leased(FileLock(folder), patience=patience, beat=BEAT):
-        yield
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CheckpointError(f"{folder} could not be made ({error.strerror}): give another place") from error
+    lock = FileLock(folder)
+    with leased(lock, patience=patience, beat=BEAT), writing(folder, lock.staging, lambda: owner(folder)) as files:
+        yield files
 
 
-def check_held(folder: Path) -> None:
-    """A LostError if another process runs the folder, or has finished the run: before its work is written over.
-
-    A process that was suspended learns that otherwise only by its next beat, seconds after waking up.
-    """
-    now = owner(folder)
-    if now not in (None, Owner.me()) or (folder / SUMMARY).exists():
-        raise LostError(f"{folder} was taken over by {now or 'another process'}: nothing is lost, what it did is kept")
+def tidy(folder: Path) -> None:
+    """Clear away what a process left that was killed after its run was done; nothing if another holds the run."""
+    left = [name for name in os.listdir(folder) if name == PREVIOUS or name.startswith((STAGING, LOCK))]
+    if not left or not (folder / SUMMARY).exists():
+        return
+    with contextlib.suppress(HeldError, CheckpointError, LostError), held(folder):
+        remove(folder / PREVIOUS)
 
 
 def owner(folder: Path, *, now: float | None = None) -> Owner | None:
@@ -73,41 +80,54 @@ class FileLock:
     def __init__(self, folder: Path) -> None:
         self.folder, self.place = folder, str(folder)
         self.path = folder  # of the lock that is ours, once one is
+        self.staging = folder  # where its holder writes, once we are that
         self.free = 0  # the number that nobody holds, as `holder` found
 
     def holder(self) -> Owner | None:
         """Who holds it."""
         self.free = _latest(self.folder)
-        return _owner(self.folder / f"{LOCK}{self.free}", _clock(self.folder)) if self.free else None
+        path = self.folder / f"{LOCK}{self.free}"
+        if not self.free:
+            return None
+        # our own clock first: the other needs a file in the folder
+        return _owner(path, time.time()) or _owner(path, _clock(self.folder))
 
     def claim(self) -> bool:
         """Create the number after the one that nobody holds: whoever took that over meanwhile has created it."""
         number = self.free + 1
         self.path = self.folder / f"{LOCK}{number}"
-        if not _created(self.path) or _latest(self.folder) != number:
-            return False
-        for older in _locks(self.folder):
-            if older != self.path:
-                older.unlink(missing_ok=True)
-        return True
+        try:
+            self.staging = staging_in(self.folder)
+        except OSError as error:
+            raise _not_written(self.folder, error) from error
+        try:
+            if _created(self.path):
+                if _latest(self.folder) == number:
+                    fence(self.folder, self.staging)
+                    for older in _locks(self.folder):
+                        if _number(older) < number:
+                            older.unlink(missing_ok=True)
+                    if self.staging.is_dir():
+                        return True
+                self.path.unlink(missing_ok=True)
+        except BaseException:
+            discard(self.staging)
+            raise
+        discard(self.staging)
+        return False
 
     def is_ours(self) -> bool:
-        """Whether there is no higher number, and this one is still there."""
-        return self.path.exists() and _latest(self.folder) == _number(self.path)
+        """Whether there is no higher number, and nobody took the folder that we write in."""
+        return self.staging.is_dir() and self.path.exists() and _latest(self.folder) == _number(self.path)
 
     def beat(self) -> None:
         """Touch the file; needs no room on the disk."""
         os.utime(self.path)
 
     def release(self) -> None:
-        """Give it back. The file stays while the run is not done: numbers must not start over while others count on.
-
-        Once the run is done they may, for the next process finds the summary; so may those of a folder without a run.
-        """
-        if (self.folder / SUMMARY).exists() or not (self.folder / CONFIG).exists():
-            self.path.unlink()
-        elif _latest(self.folder) == _number(self.path):
-            os.utime(self.path, (0, 0))
+        """Give it back. It is moved, so that it stays if it is no longer ours."""
+        os.replace(self.path, self.staging / self.path.name)
+        discard(self.staging)
 
 
 def _created(path: Path) -> bool:
@@ -120,9 +140,13 @@ def _created(path: Path) -> bool:
     except OSError as error:
         with contextlib.suppress(OSError):
             path.unlink()
-        raise CheckpointError(f"{path} could not be written ({error.strerror}): make room, or see to it that you may "
-                              "write there, and run the same command again") from error  # fmt: skip
+        raise _not_written(path, error) from error
     return True
+
+
+def _not_written(path: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(f"{path} could not be written ({error.strerror}): make room, or see to it that you may "
+                           "write there, and run the same command again")  # fmt: skip
 
 
 def _clock(folder: Path) -> float:

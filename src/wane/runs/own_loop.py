@@ -65,7 +65,7 @@ def parse_own_loop(data: bytes, path: str) -> OwnLoop:
     """Read own_loop.toml; what is wrong with it is an error that names the file."""
     try:
         said = tomllib.loads(data.decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}") from None
     known = {key: value for key, value in said.items() if key in OwnLoop.__dataclass_fields__}
     try:

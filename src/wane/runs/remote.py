@@ -4,9 +4,11 @@ Copied are all files that changed, the checkpoint last: after an epoch, if the l
 the end. A process that starts the run elsewhere begins with a copy of what is there, so at most that much is done over.
 
 The lock is an object too. Not every object store can grant a name to exactly one of two processes; so a process that
-writes the lock waits for a moment, and has it if it is still its own then. Should two get through, one finds out at its
-next sign of life and stops: time is lost, but nothing else, for both write the same. Clocks should agree within half a
-minute.
+writes the lock waits for a moment, and has it if it is still its own then. Should two get through, one finds out at
+its next sign of life and stops: time is lost, but nothing else, for both write the same. Clocks should agree within
+half a minute. What `wane.runs.writing` promises of folders is not promised here: a process that lost its run notices
+before the next object that it copies, but one that is suspended in the act may still put that object, and there are
+no checksums.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wane.runs.layout import CHECKPOINT, FAILED, LOCK, PREVIOUS, REMOTE_LOCK, SUMMARY
+from wane.files import parse_json
+from wane.runs.layout import CHECKPOINT, FAILED, LOCK, PREVIOUS, REMOTE_LOCK, SUMMARY, SUMS
 from wane.runs.lease import BEAT, STALE, Owner, is_dead, leased, parse_owner
 from wane.runs.place import open_place
 
@@ -48,6 +51,8 @@ def mirrored(
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             fs.get_file(f"{there}/{name}", str(folder / name))
             copied[name] = _version(folder / name)
+        if fs.exists(f"{there}/{SUMS}"):
+            fs.rm_file(f"{there}/{SUMS}")  # of a copy; what is written now it does not know
         last = time.monotonic()
 
         def push(always: bool = False) -> None:
@@ -57,7 +62,9 @@ def mirrored(
             names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
             for name in sorted(names, key=lambda name: LAST.index(name) if name in LAST else -1):
                 version = _version(folder / name)
-                if copied.get(name) != version and not name.startswith("."):
+                if not lease.check():
+                    return
+                if copied.get(name) != version and not name.startswith(".") and name != SUMS:
                     fs.put_file(str(folder / name), f"{there}/{name}")
                     copied[name] = version
             for gone in [name for name in copied if not (folder / name).exists()]:
@@ -80,7 +87,7 @@ def object_owner(fs: Any, path: str) -> tuple[Owner, str] | None:
     known = parse_owner(text)
     if known is None:
         return None  # damaged: no process will give a sign of life for it
-    said = json.loads(text)
+    said = parse_json(text)
     try:
         silent = abs(time.time() - float(said["time"])) > STALE
     except (KeyError, TypeError, ValueError):
@@ -125,7 +132,7 @@ class ObjectLock:
 def _names(fs: Any, there: str) -> list[str]:
     fs.invalidate_cache()
     names = [file.removeprefix(there).strip("/") for file in fs.find(there)]
-    return [name for name in names if not name.startswith(LOCK)]
+    return [name for name in names if not name.startswith(LOCK) and name != SUMS]
 
 
 def _version(path: Path) -> tuple[int, int]:

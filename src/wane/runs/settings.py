@@ -26,7 +26,7 @@ def parse_setting(text: str) -> dict[str, Any]:
         raise ConfigError(f"cannot read the setting {text!r}: write it as section.key=value, such as learner.lr=0.1")
     try:
         parsed = tomllib.loads(f"v = {value}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         parsed = value.strip()
     return nested(key.strip(), parsed)
 
@@ -37,8 +37,8 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, IsADirectoryError):
         raise ConfigError(f"there is no config at {path}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path} is not TOML that can be read: {error}") from None
 
 
 @contextmanager

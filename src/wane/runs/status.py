@@ -6,7 +6,6 @@ Many threads look: a store far away answers slowly, but answers many at once. No
 from __future__ import annotations
 
 import io
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from wane.files import parse_json
 from wane.runs.layout import CONFIG, FAILED, HISTORY, LOCK, OWN_LOOP, REMOTE_LOCK, SUMMARY
 from wane.runs.lock import Owner, owner
 from wane.runs.place import is_local, open_place
@@ -57,7 +57,7 @@ def parse_failure(data: bytes, path: str) -> str:
     ('no room', 'failed.json does not say why')
     """
     try:
-        return str(json.loads(data)["error"])
+        return str(parse_json(data)["error"])
     except (ValueError, KeyError, TypeError):
         return f"{path} does not say why"
 
@@ -78,11 +78,15 @@ def _listing(fs: Any, base: str) -> dict[str, dict[str, int]]:
 
 def _local_files(base: str) -> Iterator[tuple[str, str, int]]:
     # only the time is asked of the system, and of histories only: fsspec would ask everything about every file
-    for folder, _, names in os.walk(base):
+    for folder, inside, names in os.walk(base):
+        inside[:] = [name for name in inside if not name.startswith(".")]  # where the holder of a run writes
         below = "" if folder == base else os.path.relpath(folder, base)
         for name in names:
-            with suppress(FileNotFoundError):  # moved away a moment ago
-                yield below, name, os.stat(os.path.join(folder, name)).st_mtime_ns if name == HISTORY else 0
+            version = 0
+            if name == HISTORY:
+                with suppress(OSError):  # what is wrong with it is said by whoever reads it
+                    version = os.stat(os.path.join(folder, name)).st_mtime_ns
+            yield below, name, version
 
 
 def _remote_files(fs: Any, base: str) -> Iterator[tuple[str, str, int]]:
@@ -97,10 +101,13 @@ def _statuses(fs: Any, base: str, files: dict[str, dict[str, int]]) -> dict[str,
 
     def status(name: str) -> Status:
         place, inside = f"{base}/{name}" if name else base, files[name]
-        holder = _owner(fs, place, inside)
-        if holder is None and FAILED in inside:
-            with suppress(FileNotFoundError):  # tried again a moment ago
-                return Status("failed", note=parse_failure(fs.cat_file(f"{place}/{FAILED}"), f"{place}/{FAILED}"))
+        try:
+            holder = _owner(fs, place, inside)
+            if holder is None and FAILED in inside:
+                with suppress(FileNotFoundError):  # tried again a moment ago
+                    return Status("failed", note=parse_failure(fs.cat_file(f"{place}/{FAILED}"), f"{place}/{FAILED}"))
+        except OSError as error:  # one odd file must not hide the other runs
+            return Status("unreadable", note=str(error))
         try:
             epochs = _epochs(fs, f"{place}/{HISTORY}", inside[HISTORY]) if HISTORY in inside else 0
         except (ValueError, OSError) as error:

@@ -72,7 +72,7 @@ def _blamed(kind: Any, given: Any) -> tuple[str, Any, str] | None:
             kind(**{name: value})
         except ValueError as error:
             said = str(error)
-            for start in (f"{name}={value}: ", f"{name}={value} "):
+            for start in (f"{name} is {value!r}: ", f"{name}={value}: ", f"{name}={value} "):
                 said = said.removeprefix(start)
             return name, value, said
     return None

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from wane.checks import whole
 from wane.softmax.container import Signals
-from wane.softmax.inputs import check_logits, read_labels, read_scores
+from wane.softmax.inputs import as_tensor, check_logits, read_labels, read_scores
 from wane.softmax.linear import COLUMNS, Linear, of_linear, of_linear_pair
 from wane.softmax.registry import SIGNALS
 from wane.softmax.row_statistics import RowStatistics
@@ -33,9 +34,9 @@ class PairSignals(NamedTuple):
 @torch.no_grad()
 def linear_signals(
     hidden: Any,
-    weight: Tensor,
+    weight: Any,
     labels: Any,
-    bias: Tensor | None = None,
+    bias: Any = None,
     *,
     also: Sequence[str] = (),
     ignore_index: int | None = None,
@@ -62,17 +63,17 @@ def linear_signals(
     [2]
     """
     linear, rows, labels, ignored = _read(hidden, weight, labels, bias, ignore_index)
-    measures = SIGNALS.of_samples(also)
-    found = of_linear(linear, rows, columns=vocabulary_chunk, squares=read_squares(measures))
-    return _scored(found, measures, labels, len(weight), ignored, validate)
+    measures, columns = SIGNALS.of_samples(also), whole("vocabulary_chunk", vocabulary_chunk, least=1)
+    found = of_linear(linear, rows, columns=columns, squares=read_squares(measures))
+    return _scored(found, linear, measures, labels, ignored, validate)
 
 
 @torch.no_grad()
 def linear_pair_signals(
     hidden: tuple[Any, Any],
-    weight: tuple[Tensor, Tensor],
+    weight: tuple[Any, Any],
     labels: Any,
-    bias: tuple[Tensor | None, Tensor | None] = (None, None),
+    bias: tuple[Any, Any] = (None, None),
     *,
     also: Sequence[str] = (),
     ignore_index: int | None = None,
@@ -102,10 +103,12 @@ def linear_pair_signals(
     if others.shape != labels.shape:
         raise ValueError(f"the hidden states have shapes {tuple(hidden[0].shape)} and {tuple(hidden[1].shape)}: give "
                          "those of the same tokens")  # fmt: skip
+    if first.hidden.dtype != second.hidden.dtype:
+        raise ValueError(f"the models compute in {first.hidden.dtype} and {second.hidden.dtype}: give both in one type")
     measures = SIGNALS.of_samples(also)
     found = of_linear_pair(first, second, rows, squares=read_squares(measures))
-    of_each = (found.first, found.second)
-    base, tuned = (_scored(s, measures, labels, len(weight[0]), ignored, validate) for s in of_each)
+    of_each = ((found.first, first), (found.second, second))
+    base, tuned = (_scored(s, linear, measures, labels, ignored, validate) for s, linear in of_each)
     kl, same = found.kl.view(labels.shape), found.same_top.to(found.kl.dtype).view(labels.shape)
     if ignored is not None:
         kl, same = (value.masked_fill(ignored, torch.nan) for value in (kl, same))
@@ -113,18 +116,23 @@ def linear_pair_signals(
 
 
 def _read(
-    hidden: Any, weight: Tensor, labels: Any, bias: Tensor | None, ignore_index: int | None
+    hidden: Any, weight: Any, labels: Any, bias: Any, ignore_index: int | None
 ) -> tuple[Linear, Tensor, Tensor, Tensor | None]:
     """Checked: what logits are made of, the flat labels, the labels in their shape, and which are to be ignored."""
     hidden = read_scores(hidden, "hidden states")
     labels = read_labels(labels, hidden)
+    weight = read_scores(weight, "the output matrix")
+    bias = None if bias is None else as_tensor(bias, "bias")
     if weight.ndim != 2 or weight.shape[1] != hidden.shape[-1]:
         raise ValueError(
             f"weight has shape {tuple(weight.shape)} but the hidden states end in {hidden.shape[-1]} features: "
             f"weight should be (vocabulary, {hidden.shape[-1]}), as in nn.Linear"
         )
-    if weight.dtype != hidden.dtype or (bias is not None and bias.dtype != hidden.dtype):
-        raise ValueError(f"hidden states are {hidden.dtype}, the output matrix {weight.dtype}: give both in one type")
+    for name, part in (("the output matrix", weight), ("the bias", bias)):
+        if part is not None and part.dtype != hidden.dtype:
+            raise ValueError(f"hidden states are {hidden.dtype}, {name} {part.dtype}: give both in one type")
+        if part is not None and part.device != hidden.device:
+            raise ValueError(f"hidden states are on {hidden.device}, {name} on {part.device}: move one of them")
     count = len(weight)
     if bias is not None and bias.shape != (count,):
         raise ValueError(f"bias has shape {tuple(bias.shape)}, but weight has {count} rows: bias should be ({count},)")
@@ -140,11 +148,15 @@ def _read(
 
 
 def _scored(
-    statistics: RowStatistics, measures: Rows, labels: Tensor, count: int, ignored: Tensor | None, validate: bool
+    statistics: RowStatistics, linear: Linear, measures: Rows, labels: Tensor, ignored: Tensor | None, validate: bool
 ) -> Signals:
+    count = len(linear.weight)
+
+    def top_and_label(row: int) -> tuple[float, float]:
+        one = linear._replace(hidden=linear.hidden[row : row + 1])
+        return float(statistics.top[row]), float(one.logits_of(labels.reshape(-1)[row : row + 1]))
+
     scored = score_statistics(statistics, measures, count, math.log(count), checked=validate)
     if validate:
-        check_logits(
-            scored.loss, labels, count, ignored, lambda row: RowStatistics(*(column[row] for column in statistics[:4]))
-        )
+        check_logits(scored.loss, labels, count, ignored, top_and_label)
     return finished(scored, labels.shape, ignored)

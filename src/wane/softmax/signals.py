@@ -19,7 +19,7 @@ from wane.softmax.inputs import (
     read_labels,
     read_scores,
     restrict,
-    statistics_of_row,
+    top_and_label,
 )
 from wane.softmax.linear_signals import PairSignals, linear_pair_signals, linear_signals
 from wane.softmax.registry import SIGNALS, Sample, Signal
@@ -116,5 +116,5 @@ def signals(
         scored = score_logits(scores, labels, rows, compiled, validate)
         if validate:
             shown = scores if classes is None else None
-            check_logits(scored.loss, labels, count, ignored, lambda row: statistics_of_row(scores, labels, row), shown)
+            check_logits(scored.loss, labels, count, ignored, lambda row: top_and_label(scores, labels, row), shown)
     return finished(scored, labels.shape, ignored)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from wane.softmax.container import Signals
-from wane.softmax.inputs import check_logits, check_range, read_labels, read_scores, statistics_of_row
+from wane.softmax.inputs import check_logits, check_range, read_integers, read_labels, read_scores, top_and_label
 from wane.softmax.registry import SIGNALS
 from wane.softmax.row_statistics import wide_dtype
 from wane.softmax.scoring import finished, score_logits
@@ -40,7 +40,7 @@ def signals_within(
     scores = read_scores(logits, "logits")
     labels = read_labels(labels, scores)
     size = scores.shape[-1]
-    tasks = torch.as_tensor(class_to_task, dtype=torch.int64, device=scores.device)
+    tasks = read_integers(class_to_task, "class_to_task", scores.device)
     if labels.shape != scores.shape[:-1]:
         raise ValueError(f"labels have shape {tuple(labels.shape)} and logits {tuple(scores.shape)}: "
                          f"labels should have shape {tuple(scores.shape[:-1])}")  # fmt: skip
@@ -68,7 +68,7 @@ def signals_within(
         scored = score_logits(z.gather(1, among[row_of[y]]), at, measures, False, validate)
         if validate:
             skipped = None if ignored is None else ignored.reshape(-1)[rows]
-            check_logits(scored.loss, at, among.shape[1], skipped, partial(statistics_of_row, z, y))
+            check_logits(scored.loss, at, among.shape[1], skipped, partial(top_and_label, z, y))
         if every:
             return finished(scored, labels.shape, ignored)
         parts.append((rows, scored))

@@ -56,6 +56,7 @@ def dataset_fingerprint(dataset: Dataset) -> str:
         whole.update(f"{len(names)};".encode())
         for name in names:
             whole.update(_framed(name.encode(errors="surrogateescape")))
+    whole.update(f"{dataset.mean} {dataset.std};".encode())
     for split in (dataset.train, dataset.test, dataset.holdout):
         for column in (None, None, None) if split is None else (split.images, split.labels, split.domains):
             _add_tensor(whole, column)

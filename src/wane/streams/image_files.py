@@ -26,6 +26,8 @@ SUFFIXES = {
     ".bmp": "BMP", ".gif": "GIF", ".jpeg": "JPEG", ".jpg": "JPEG", ".pgm": "PPM", ".png": "PNG", ".ppm": "PPM",
     ".tif": "TIFF", ".tiff": "TIFF", ".webp": "WEBP",
 }  # fmt: skip
+#: Pixels of one image; decoding more would take gigabytes.
+MOST_PIXELS = 2**26
 #: How many bad files an error lists.
 LISTED = 10
 
@@ -125,6 +127,8 @@ def _decode_one(path: Path) -> Tensor:
 
     try:
         with Image.open(path, formats=_formats()) as image:
+            if (size := image.width * image.height) > MOST_PIXELS:  # only the header was read so far
+                raise _UnreadableError(f"has {size:,} pixels, more than {MOST_PIXELS:,}")
             # Cameras store how they were held; without this their portraits lie on the side.
             upright = ImageOps.exif_transpose(image)
             deep = upright.mode == "F" or upright.mode.startswith("I")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from wane.escaping import visible
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -51,10 +53,11 @@ def progress_bar(title: str, *, total: float | None = None, in_bytes: bool = Fal
         TimeRemainingColumn,
     )
 
+    title = visible(title)  # the name of a folder, perhaps
     console = Console(stderr=True)
     if not console.is_terminal:
         print(title, file=sys.stderr)
     count = DownloadColumn() if in_bytes else MofNCompleteColumn()
-    columns = (TextColumn("{task.description}"), BarColumn(), count, TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), count, TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
         yield Bar(progress, progress.add_task(title, total=total))

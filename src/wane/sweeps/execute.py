@@ -14,7 +14,10 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
+from wane.escaping import visible
 from wane.runs.config import ConfigError, to_toml
+from wane.runs.lock import tidy
+from wane.runs.place import is_url
 from wane.runs.store import Status, absolute, statuses, write_config
 from wane.sweeps.engines import Job, Options, Outcome, load_engine
 from wane.sweeps.plan import Planned
@@ -55,6 +58,8 @@ def run_sweep(
                 if status.state == "done" or (status.state == "failed" and not (options.retry_failed and first)):
                     ended[job.name] = Outcome("done" if status.state == "done" else "failed", status.note)
                     shown.ended(job, ended[job.name], before=first)
+                    if status.state == "done" and not is_url(job.place):
+                        tidy(Path(job.place))
             todo = [job for job in todo if job.name not in ended]
             if not todo:
                 return {job.name: ended[job.name] for job in jobs}
@@ -107,7 +112,7 @@ def parse_over(texts: Sequence[str]) -> dict[str, list[Any]]:
             raise ConfigError(f"--over {key.strip()} is given twice: give all its values at once")
         try:
             over[key.strip()] = tomllib.loads(f"v = [{values}]")["v"]
-        except tomllib.TOMLDecodeError:  # strings without quotes among them
+        except (tomllib.TOMLDecodeError, RecursionError):  # strings without quotes among them
             over[key.strip()] = [_value(part) for part in values.split(",")]
     return over
 
@@ -117,7 +122,7 @@ def _value(text: str) -> Any:
 
     try:
         return tomllib.loads(f"v = {text}")["v"]
-    except tomllib.TOMLDecodeError:
+    except (tomllib.TOMLDecodeError, RecursionError):
         return text.strip()
 
 
@@ -157,7 +162,7 @@ class Shown:
         self._say(f"[{len(self.outcomes)}/{len(self.jobs)}] {job.name}: {what}")
 
     def _say(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(visible(text), markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     def _look(self) -> None:
         """Keep an eye on the run folders, more rarely the longer a look takes."""

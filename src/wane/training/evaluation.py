@@ -13,6 +13,7 @@ from torch import Tensor
 
 from wane.measures.group_metrics import GroupMetrics
 from wane.runs.layout import FLOW, RECOVERY, SAMPLES
+from wane.runs.reading import read_file
 from wane.runs.writing import add_rows, write_atomically
 from wane.softmax.signals import signals
 from wane.streams import Split, Task
@@ -168,8 +169,9 @@ def write_samples(path: Path, samples: dict[str, Any], *, step: int, task: int, 
 def write_flow(path: Path, flow: Tensor, *, step: int, task: int) -> None:
     """Add to flow.npz: `flow` (k, C, C), row = true class, column = where its probability is; `step`, `task` (k,)."""
     parts = {"flow": flow.float().cpu().numpy()[None], "step": np.array([step]), "task": np.array([task])}
-    if path.exists():
-        with np.load(path) as old:
+    kept = read_file(path.parent, path.name)
+    if kept is not None:
+        with np.load(io.BytesIO(kept)) as old:
             before = old["step"] < step
             parts = {name: np.concatenate([old[name][before], value]) for name, value in parts.items()}
     buffer = io.BytesIO()

@@ -16,14 +16,16 @@ import numpy as np
 import torch
 from torch import nn
 
-from wane.errors import RunError
+from wane.errors import DamagedError, RunError
 from wane.interventions.loss_weights import weight_statistics
 from wane.learners.describe import settings_of, title_of
 from wane.measures.group_metrics import GroupMetrics
 from wane.runs.about import About, write_about
 from wane.runs.config import Config
-from wane.runs.layout import HISTORY, LADDER, REPLAY
-from wane.runs.writing import add_rows, write_atomically
+from wane.runs.identity import fingerprint
+from wane.runs.layout import FLOW, HISTORY, LADDER, RECOVERY, REPLAY, SAMPLES
+from wane.runs.reading import read_file
+from wane.runs.writing import add_rows, remove, write_atomically
 from wane.streams import DataError, Dataset, Stream, Task
 from wane.training.batches import epoch_rows, make_batch, make_scene, remember, split_rows
 from wane.training.checkpoint import load_checkpoint, save_checkpoint
@@ -40,6 +42,10 @@ from wane.training.state import Position, make_optimiser, read_position, use_thr
 from wane.training.team import ALONE, Team
 
 __all__ = ["DivergedError", "train"]
+
+
+#: Files that grow while a run goes on: what is in them is nowhere else.
+ADDED_TO = (SAMPLES, FLOW, RECOVERY, LADDER)
 
 
 class DivergedError(RunError):
@@ -66,6 +72,8 @@ def train(
             write_about(folder, describe(session))
         with team.first_goes_first():  # it may put a damaged checkpoint right
             saved = load_checkpoint(folder)
+        if saved is None and team.is_first:  # what a killed attempt, or one with other settings, left
+            remove(*(folder / name for name in ADDED_TO))
         resume(session, saved)
         session.events.run_started(session)
         for task in list(session.stream)[state.position.task :]:
@@ -205,7 +213,7 @@ def write_down(session: Session) -> None:
     if state.memory is not None:
         state.replay_log.write(folder / REPLAY)
     # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
-    save_checkpoint(folder, state.state_dict())
+    save_checkpoint(folder, {**state.state_dict(), **belongs_to(session)})
 
 
 def diverged(what: str, config: Config, task: Task, epoch: int) -> DivergedError:
@@ -221,12 +229,41 @@ def resume(session: Session, saved: dict[str, Any] | None) -> None:
     if saved is None:
         return
     position = read_position(saved, session.folder, tasks=len(session.stream), epochs=session.config.learner.epochs)
+    check_belongs(session, saved)
     begun = position.task + (position.epoch > 0)
     for task in list(session.stream)[:begun]:
         session.learner.begin_task(make_scene(session, task))
     if position.epoch > 0:
         session.state.optimiser = make_optimiser(session.config, session.learner)
-    session.state.load_state_dict(saved)
+    try:
+        session.state.load_state_dict(saved)
+    except (KeyError, ValueError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        said = " ".join(str(error).split())[:200]
+        raise DamagedError(f"the checkpoint in {session.folder} does not fit its config ({type(error).__name__}: "
+                           f"{said}): delete the checkpoints there to start the run over") from None  # fmt: skip
+
+
+def belongs_to(session: Session) -> dict[str, str]:
+    """What a checkpoint says of the run that it is of: its settings, and the very data that it is trained on."""
+    return {"run": fingerprint(session.config), "data": session.data_sum}
+
+
+def check_belongs(session: Session, saved: dict[str, Any]) -> None:
+    """An error if a checkpoint is of other settings or other data, or a file that is added to is not as it was written.
+
+    Checkpoints of earlier versions do not say what they belong to.
+    """
+    if not session.team.is_first:
+        return
+    mine, folder = belongs_to(session), session.folder
+    if saved.get("run", mine["run"]) != mine["run"]:
+        raise DamagedError(f"the checkpoint in {folder} is of another run: restore the one that was there, or delete "
+                           "the checkpoints there to start the run over")  # fmt: skip
+    if saved.get("data", mine["data"]) != mine["data"]:
+        raise DataError(f"the data is not what the run in {folder} was trained on until now (fingerprint "
+                        f"{mine['data']}, not {saved['data']}): restore it, or give another --out")  # fmt: skip
+    for name in ADDED_TO:
+        read_file(folder, name)
 
 
 def with_learning_rate(session: Session, epoch: int) -> torch.optim.Optimizer:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from wane.escaping import visible
 from wane.training.events import Listener
 from wane.training.session import Session
 
@@ -29,7 +30,7 @@ class Progress(Listener):
     def run_started(self, session: Session) -> None:
         """Show where the run is."""
         config, position = session.config, session.state.position
-        title, epochs = self.title or config.recipe, len(session.stream) * config.learner.epochs
+        title, epochs = visible(self.title or config.recipe), len(session.stream) * config.learner.epochs
         done = position.task * config.learner.epochs + position.epoch
         if done:
             self.said(f"{title}: going on after {done} of {epochs} epochs")
@@ -49,7 +50,7 @@ class Progress(Listener):
         """Show the speed, the accuracy and the class that falls most."""
         now = time.perf_counter()
         speed, self.rows, self.since = self.rows / (now - self.since), 0, now
-        note = f"{speed:,.0f} images/s, {describe(session)}"
+        note = visible(f"{speed:,.0f} images/s, {describe(session)}")
         if self.bar is not None:
             self.bar.update(self.bar.task_ids[0], advance=1, description=f"task {task + 1}", note=note)
         else:
@@ -63,7 +64,7 @@ class Progress(Listener):
 
     def said(self, text: str) -> None:
         """A line, as it is."""
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(visible(text), highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def describe(session: Session) -> str:

@@ -29,9 +29,13 @@ from wane.runs.layout import (
     PREVIOUS,
     RECOVERY,
     SAMPLES,
+    STAGING,
     SUMMARY,
+    SUMS,
 )
-from wane.runs.writing import write_atomically
+from wane.runs.machine import processor
+from wane.runs.reading import read_file
+from wane.runs.writing import remove, write_atomically
 from wane.training.events import Events, Listener
 
 if TYPE_CHECKING:
@@ -69,12 +73,13 @@ def run(
         listeners: told how the run goes: a display (`wane.training.progress.Progress`), loggers
             (`wane.cli.listeners`), your own. They are no part of the config: the result is the same with any of them.
     """
-    from wane.runs.lock import held
+    from wane.runs.lock import held, tidy
 
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder: give a new or empty folder as --out")
     if (folder / SUMMARY).exists() and not any(listener.hears_of_done_runs for listener in listeners):
+        tidy(folder)
         return run_held(config, folder)  # it is only read
     with held(folder):
         return run_held(config, folder, dataset=dataset, model=model, listeners=listeners)
@@ -97,7 +102,7 @@ def run_held(
     if done is not None:
         Events(listener for listener in listeners if listener.hears_of_done_runs).run_ended(folder, done)
         return done
-    (folder / FAILED).unlink(missing_ok=True)  # left by an earlier attempt
+    remove(folder / FAILED)  # left by an earlier attempt
     dataset = load_data(config) if dataset is None else reduced(dataset, config)
     events, summary = Events(listeners), None
     try:
@@ -106,7 +111,7 @@ def run_held(
         found = summarise_run(session)
         text = json.dumps(found, indent=2, allow_nan=False)
         write_atomically(folder / SUMMARY, lambda file: file.write(text.encode()))
-        (folder / PREVIOUS).unlink(missing_ok=True)  # it would double the disk space of a finished run
+        remove(folder / PREVIOUS)  # it would double the disk space of a finished run
         summary = found
     finally:
         events.run_ended(folder, summary)
@@ -162,6 +167,7 @@ def summarise_run(session: Session) -> dict[str, Any]:
         "versions": {"wane": wane.__version__, "torch": torch.__version__, "python": platform.python_version()},
         "machine": {
             "platform": platform.platform(),
+            "processor": processor(),
             "device": str(next(state.learner.parameters()).device),
             "devices": config.devices or 1,
             "threads": config.threads or max(1, torch.get_num_threads() // (config.devices or 1)),
@@ -195,10 +201,12 @@ def _claim(folder: Path, config: Config) -> Config:
                                 "was begun with")  # fmt: skip
         left = (SAMPLES, FLOW, RECOVERY, LADDER, LOGGED, EVENTS)
         for unfinished in [file for pattern in left for file in folder.glob(pattern)]:
-            unfinished.unlink()
+            remove(unfinished)
     elif (folder / OWN_LOOP).exists():
         raise OccupiedError(f"{folder} holds a run that wane did not train, and cannot go on with: give another --out")
-    elif any(not item.name.startswith((LOCK, f".{LOCK}", LOG)) for item in folder.iterdir()):
+    elif read_file(folder, CONFIG) is None and any(
+        not item.name.startswith((LOCK, f".{LOCK}", LOG, STAGING, SUMS)) for item in folder.iterdir()
+    ):
         raise OccupiedError(f"{folder} is not empty and holds no run: give a new or empty folder as --out")
     write_atomically(path, lambda file: file.write(to_toml(config).encode()))
     return config

@@ -14,7 +14,7 @@ from wane.learners import Learner, find_learner
 from wane.learners.describe import title_of
 from wane.memory import Memory, rows_set_aside
 from wane.runs.config import Config, ConfigError
-from wane.streams import Dataset, Stream, Task
+from wane.streams import Dataset, Stream, Task, dataset_fingerprint
 from wane.training.events import Events
 from wane.training.groups import open_stream
 from wane.training.state import State, build_state, clean_slots
@@ -67,6 +67,11 @@ class Session:
     def split(self) -> str:
         """The split that leads: task-incremental for a learner that must be told the task."""
         return "test_task" if self.learner.needs_task else "test"
+
+    @cached_property
+    def data_sum(self) -> str:
+        """The fingerprint of the rows as they are trained and tested on."""
+        return dataset_fingerprint(self.dataset)
 
     @cached_property
     def set_aside(self) -> tuple[Tensor, ...]:

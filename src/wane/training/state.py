@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wane.errors import CheckpointError
+from wane.errors import DamagedError
 from wane.learners import Learner, build_learner
 from wane.measures.history import Evaluation, History
 from wane.memory import Memory
@@ -102,15 +102,21 @@ def read_position(saved: dict[str, Any], folder: Path, *, tasks: int, epochs: in
     version = saved.get("version", 1) if isinstance(saved, dict) and "position" in saved else None
     advice = "delete the checkpoints there to start the run over"
     if version is None:
-        raise CheckpointError(f"the checkpoint in {folder} is not that of a run of wane: {advice}")
+        raise DamagedError(f"the checkpoint in {folder} is not that of a run of wane: {advice}")
     if version != VERSION:
-        raise CheckpointError(
+        raise DamagedError(
             f"the checkpoint in {folder} was written by another version of wane (its format is {version}, here it is "
             f"{VERSION}): finish the run with that version, or {advice}"
         )
-    position = Position(**saved["position"])
+    try:
+        position = Position(**saved["position"])
+        whole = all(type(number) is int for number in vars(position).values())
+    except TypeError:
+        whole = False
+    if not whole:
+        raise DamagedError(f"the checkpoint in {folder} is at {saved['position']!r}, no place in a run: {advice}")
     if not (0 <= position.task <= tasks and 0 <= position.epoch < epochs and position.step >= 0):
-        raise CheckpointError(f"the checkpoint in {folder} is at {position}, but the run has {tasks} tasks of {epochs} "
+        raise DamagedError(f"the checkpoint in {folder} is at {position}, but the run has {tasks} tasks of {epochs} "
                               f"epochs: {advice}")  # fmt: skip
     return position
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from wane.escaping import visible
 from wane.measures.at_risk import at_risk, check_at_risk
 from wane.measures.history import History
 from wane.runs.folder import RunFolder
-from wane.views.compare.tables import percent, printable
+from wane.views.compare.tables import percent
 from wane.views.observations import group_names, has_history
 
 __all__ = ["at_risk_rows", "at_risk_text", "risk_record"]
@@ -39,17 +40,17 @@ def risk_record(history: History, split: str) -> str:
 
 def at_risk_text(run: RunFolder) -> str:
     """A run's list as text: a heading, a line a class under a header and the record, or why there is none."""
-    head = printable(run.name)
+    head = visible(run.name)
     if not has_history(run):
         return f"{head}: its history was not kept"
     rows, why = at_risk_rows(run.history, run.split)
     if not rows:
-        return f"{head}: {printable(why)}"
+        return f"{head}: {visible(why)}"
     names = group_names(run)
     lines = [[run.history.kind, "accuracy", "ctl"]]
     for row in rows:
         named = names[row["class"]] if row["class"] < len(names) else str(row["class"])
-        lines.append([printable(named), percent(row["accuracy"]), f"{row['ctl']:.3f}"])
+        lines.append([visible(named), percent(row["accuracy"]), f"{row['ctl']:.3f}"])
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = ["  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]) for line in lines]
     title = f"{head}: of the latest task, the next one is likely to cost these most"

@@ -9,11 +9,11 @@ import socket
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from wane.errors import RunError
+from wane.errors import DamagedError, RunError
 from wane.registry import Registry
 from wane.runs.layout import FAILED, LOG, SUMMARY
 from wane.runs.lock import HeldError, LostError, held
@@ -185,5 +185,6 @@ def _write_failure(folder: Path, sentence: str) -> Outcome:
     from wane.runs.writing import write_atomically
 
     said = {"error": sentence, "traceback": LOG, "host": socket.gethostname(), "time": time.time()}
-    write_atomically(folder / FAILED, lambda file: file.write(json.dumps(said, indent=2).encode()))
+    with suppress(DamagedError):  # where the sums are damaged nothing can be written; the outcome says why
+        write_atomically(folder / FAILED, lambda file: file.write(json.dumps(said, indent=2).encode()))
     return Outcome("failed", sentence)

@@ -9,11 +9,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from wane.escaping import visible
 from wane.predictions.comparison import VERDICTS, Comparison, Scores
 from wane.softmax.signals import SIGNALS
 from wane.views.compare.sentences import kind_of_group, sentences
 
-__all__ = ["comparison_tables", "printable", "score_table"]
+__all__ = ["comparison_tables", "score_table"]
 
 Row: TypeAlias = dict[str, Any]
 Cell: TypeAlias = Callable[[Row], str | Text]
@@ -106,7 +107,7 @@ def _takers(comparison: Comparison, most: int = 3) -> dict[str, Text]:
     """For each group, the classes that took its answers, as text."""
     found: dict[str, Text] = {}
     for (name,), rows in comparison.takers.group_by("name", maintain_order=True):
-        shown = [f"{printable(row['taker'])} ({row['n']:,})" for row in rows.head(most).to_dicts()]
+        shown = [f"{visible(row['taker'])} ({row['n']:,})" for row in rows.head(most).to_dicts()]
         rest = int(rows["n"][most:].sum())
         found[str(name)] = Text(", ".join([*shown, f"others ({rest:,})"] if rest else shown))
     return found
@@ -125,9 +126,9 @@ def _flips(comparison: Comparison) -> tuple[str, pl.DataFrame, dict[str, Cell]]:
     """The heading, rows and cells of the samples that turned from right to wrong."""
     flips = comparison.flips
     rows = named_flips(comparison).rename({"sample": "name"})
-    columns: dict[str, Cell] = {"label": lambda row: Text(printable(row["label"]))}
+    columns: dict[str, Cell] = {"label": lambda row: Text(visible(row["label"]))}
     if "answer" in flips.columns:
-        columns["now taken for"] = lambda row: Text(printable(row["answer"]))
+        columns["now taken for"] = lambda row: Text(visible(row["answer"]))
     for signal in [name for name in ("ctl", "loss") if f"{name}_before" in flips.columns]:
         columns[signal] = _pair(signal)
     total = comparison.overall["right_to_wrong"]
@@ -146,15 +147,6 @@ def percent(value: float | None) -> str:
     return f"{shown:.0f}%" if value in (0, 1) else f"{shown:.1f}%"
 
 
-def printable(text: str) -> str:
-    r"""Text from a file with what could steer a terminal made visible.
-
-    >>> printable("cat\x1b[2J")
-    'cat\ufffd[2J'
-    """
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
-
-
 def _table(rows: Iterable[Row], columns: dict[str, Cell], first: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column(first, overflow="ellipsis", no_wrap=True, max_width=24, min_width=5)
@@ -162,7 +154,7 @@ def _table(rows: Iterable[Row], columns: dict[str, Cell], first: str) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for row in rows:
         # Text, not str: a class called "[red]" is not markup.
-        table.add_row(Text(printable(row["name"])), *(cell(row) for cell in columns.values()))
+        table.add_row(Text(visible(row["name"])), *(cell(row) for cell in columns.values()))
     return table
 
 
@@ -197,4 +189,4 @@ def _heading(name: str) -> str:
 
 
 def _lines(texts: Sequence[str]) -> list[Text]:
-    return [Text(printable(text)) for text in texts]
+    return [Text(visible(text)) for text in texts]

@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+from wane.escaping import visible
 from wane.registry import Registry
 from wane.softmax.signals import SIGNALS
-from wane.views.compare.tables import printable
 from wane.views.figures.fonts import usual_families
 from wane.views.palette import INK, SOFT, is_bounded
 
@@ -124,4 +124,4 @@ def plain(text: str) -> str:
     >>> plain("$a$")
     '\\$a\\$'
     """
-    return printable(text).replace("$", r"\$")
+    return visible(text).replace("$", r"\$")

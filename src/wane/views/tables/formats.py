@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from wane.escaping import csv_table, latex, markdown, visible
 from wane.measures.summaries import SUMMARIES
 from wane.registry import Registry
-from wane.views.compare.tables import printable
 from wane.views.summaries import Column, accuracy_columns
 from wane.views.tables.run_tables import RunTable
 
@@ -50,7 +50,7 @@ def to_text(table: RunTable) -> str:
     def shown(cell: Cell) -> str:
         return cell.text + ("*" if cell.bold else " " if cell.number and cell.text else "")
 
-    parts = [table.title]
+    parts = [visible(table.title)]
     for grid in _grids(table):
         lines = [grid.header, *([shown(cell) for cell in row] for row in grid.rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -62,18 +62,15 @@ def to_text(table: RunTable) -> str:
 def to_markdown(table: RunTable) -> str:
     """For a README; the best in bold."""
 
-    def escaped(text: str) -> str:
-        return "".join(f"\\{sign}" if sign in "\\|<>*`[" else sign for sign in text)
-
     def cell(c: Cell) -> str:
-        return f"**{c.text}**" if c.bold else c.text if c.number else escaped(c.text)
+        return f"**{c.text}**" if c.bold else c.text if c.number else markdown(c.text)
 
-    parts = [f"**{escaped(table.title)}**"]
+    parts = [f"**{markdown(table.title)}**"]
     for grid in _grids(table):
         rule = [":--", *["--:"] * (len(grid.header) - 1)]
-        rows = [[escaped(h) for h in grid.header], rule, *([cell(c) for c in row] for row in grid.rows)]
-        parts.append("\n".join([f"{escaped(grid.title)}", "", *(f"| {' | '.join(row)} |" for row in rows)]))
-    return "\n\n".join([*parts, "\n".join(f"- {escaped(line)}" for line in legend(table))]) + "\n"
+        rows = [[markdown(h) for h in grid.header], rule, *([cell(c) for c in row] for row in grid.rows)]
+        parts.append("\n".join([f"{markdown(grid.title)}", "", *(f"| {' | '.join(row)} |" for row in rows)]))
+    return "\n\n".join([*parts, "\n".join(f"- {markdown(line)}" for line in legend(table))]) + "\n"
 
 
 def to_latex(table: RunTable) -> str:
@@ -81,7 +78,7 @@ def to_latex(table: RunTable) -> str:
 
     def cell(c: Cell) -> str:
         if not c.number or not c.text:
-            return _tex(c.text)
+            return latex(c.text)
         inside = c.text.replace("±", r"\pm").replace("−", "-").replace(" [", r"\;[")
         return rf"$\mathbf{{{inside}}}$" if c.bold else f"${inside}$"
 
@@ -90,10 +87,10 @@ def to_latex(table: RunTable) -> str:
     for number, grid in enumerate(_grids(table), 1):
         rows = [" & ".join(map(cell, row)) + r" \\" for row in grid.rows]
         parts.append("\n".join([
-            r"\begin{table}[t]", r"\centering\small", rf"\caption{{{_tex(table.title)}. {_tex(grid.title)}.}}",
+            r"\begin{table}[t]", r"\centering\small", rf"\caption{{{latex(table.title)}. {latex(grid.title)}.}}",
             rf"\label{{tab:{_label(table.name)}-{number}}}",
             rf"\begin{{tabular}}{{l{'r' * (len(grid.header) - 1)}}}", r"\toprule",
-            " & ".join(map(_tex, grid.header)) + r" \\", r"\midrule", *rows, r"\bottomrule", r"\end{tabular}",
+            " & ".join(map(latex, grid.header)) + r" \\", r"\midrule", *rows, r"\bottomrule", r"\end{tabular}",
             r"\end{table}",
         ]))  # fmt: skip
     return "\n\n".join(parts) + "\n"
@@ -101,7 +98,7 @@ def to_latex(table: RunTable) -> str:
 
 def to_csv(table: RunTable) -> str:
     """For other programs: everything, a line for each setting, method and measure."""
-    return table.frame.with_columns(pl.lit(table.definition).alias("forgetting_definition")).write_csv()
+    return csv_table(table.frame.with_columns(pl.lit(table.definition).alias("forgetting_definition")))
 
 
 FORMATS: Registry[Callable[[RunTable], str]] = Registry(
@@ -142,8 +139,8 @@ def legend(table: RunTable) -> list[str]:
         .agg(pl.col("method").unique(maintain_order=True))
     )
     for setting, methods in absent.iter_rows():
-        lines.append(f"{printable(setting)}, not run: {'; '.join(map(printable, methods))}.")
-    return [*lines, *map(printable, table.notes)]
+        lines.append(f"{visible(setting)}, not run: {'; '.join(map(visible, methods))}.")
+    return [*lines, *map(visible, table.notes)]
 
 
 def _worth_a_row() -> pl.Expr:
@@ -161,7 +158,7 @@ def _grids(table: RunTable) -> Iterator[Grid]:
         columns = [c for c in accuracy_columns().values() if any(c.name in of for of in by_row.values())]
         settings = dict.fromkeys(column.setting for column in columns)
         leading = [c for c in columns if c.summary in LEADING[: 2 if c.setting != "class" and len(settings) > 1 else 4]]
-        yield _values_grid(printable(setting), by_row, leading)
+        yield _values_grid(visible(setting), by_row, leading)
         # what a grid beside another had no room for, and all else with corrected logits, is in the CSV
         families = dict.fromkeys((SUMMARIES[c.summary].family, c.setting) for c in columns)
         for family, of in ((f, s) for f, s in families if f and s != "corrected"):
@@ -170,9 +167,9 @@ def _grids(table: RunTable) -> Iterator[Grid]:
             # the setting stands in the title, and not in every column's
             suffix = more[0].title.partition(" (")
             short = [c._replace(title=c.title.removesuffix("".join(suffix[1:]))) for c in more]
-            yield _values_grid(f"{printable(setting)}, {family}{''.join(suffix[1:])}", measured, short)
+            yield _values_grid(f"{visible(setting)}, {family}{''.join(suffix[1:])}", measured, short)
         if any(record["er_n"] or record["control_n"] for record in part.to_dicts()):
-            yield _differences_grid(printable(setting), by_row, leading, printable(table.baseline))
+            yield _differences_grid(visible(setting), by_row, leading, visible(table.baseline))
 
 
 def _values_grid(title: str, by_row: dict[str, dict[str, dict[str, Any]]], columns: list[Column]) -> Grid:
@@ -184,7 +181,7 @@ def _values_grid(title: str, by_row: dict[str, dict[str, dict[str, Any]]], colum
     rows = []
     for method, measures in by_row.items():
         most = max((measures[column.name] for column in columns), key=lambda record: record["n"])
-        row = [Cell(printable(method), number=False), Cell(_seeds(most["n"], most["missing"]), number=False)]
+        row = [Cell(visible(method), number=False), Cell(_seeds(most["n"], most["missing"]), number=False)]
         for column in columns:
             record = measures[column.name]
             row.append(Cell(_spread(record["mean"], record["std"]), bold=record["best"]))
@@ -202,7 +199,7 @@ def _differences_grid(
     records = [r for measures in by_row.values() for r in measures.values()]
     pairs = [(c, p) for c in columns if c.summary in LEADING[:2] for p in names if any(r[f"{p}_n"] for r in records)]
     rows = [
-        [Cell(printable(method), number=False), *(Cell(_interval(measures[c.name], p)) for c, p in pairs)]
+        [Cell(visible(method), number=False), *(Cell(_interval(measures[c.name], p)) for c, p in pairs)]
         for method, measures in by_row.items()
         if any(measures[c.name][f"{p}_n"] for c, p in pairs)
     ]
@@ -237,13 +234,6 @@ def _minus(text: str) -> str:
     return text.replace("-", "−")
 
 
-_TEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "−": "$-$",
-    "±": r"$\pm$", "<": r"\textless{}", ">": r"\textgreater{}",
-}  # fmt: skip
-
-
 def _label(name: str) -> str:
     r"""A name as part of a LaTeX label.
 
@@ -251,7 +241,3 @@ def _label(name: str) -> str:
     'my-table-1'
     """
     return "".join(sign if sign.isascii() and sign.isalnum() else "-" for sign in name)
-
-
-def _tex(text: str) -> str:
-    return "".join(_TEX.get(sign, sign) for sign in text)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from wane.escaping import visible
 from wane.measures.summaries import SUMMARIES
 from wane.runs.folder import RunFolder
 from wane.softmax.signals import SIGNALS
@@ -57,7 +58,7 @@ def runs_table(runs: Sequence[RunFolder]) -> Table:
         table.add_column(name, justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for run in runs:
         if run.status.state == "unreadable":
-            table.add_row(run.name, "", "", run.status.words(0))
+            table.add_row(visible(run.name), "", "", visible(run.status.words(0)))
             continue
         summary = run.summary
         setting = next((s for s in SETTINGS if recorded_summaries(summary, s)), "class")
@@ -66,5 +67,5 @@ def runs_table(runs: Sequence[RunFolder]) -> Table:
         numbers = ["" if (v := accuracy.get(name)) is None else f"{100 * v:.1f} %{note}" for name in LISTED]
         seconds = f"{summary['seconds']:.0f}" if summary and "seconds" in summary else ""
         state, seed = run.status.words(run.total_epochs), "" if run.seed is None else str(run.seed)
-        table.add_row(run.name, run.recipe or "(own loop)", seed, state, *numbers, seconds)
+        table.add_row(visible(run.name), visible(run.recipe) or "(own loop)", seed, visible(state), *numbers, seconds)
     return table

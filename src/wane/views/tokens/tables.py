@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from wane.escaping import visible
 from wane.language.comparison import TokenComparison
 
 if TYPE_CHECKING:
@@ -56,20 +57,20 @@ def token_tables(comparison: TokenComparison, *, top: int | None = None) -> Rend
     from rich.table import Table
     from rich.text import Text
 
-    parts: list[RenderableType] = [Text(sentence) for sentence in sentences(comparison)]
+    parts: list[RenderableType] = [Text(visible(sentence)) for sentence in sentences(comparison)]
     for level, frame in comparison.tables.items():
         if not level:
             continue
         count = top or SHOWN
         title = f"by {', '.join(level)}" + (f": the worst {count} of {len(frame)}" if len(frame) > count else "")
-        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
-        table.add_column(", ".join(level))
+        table = Table(title=Text(visible(title)), title_justify="left", box=None, pad_edge=False)
+        table.add_column(Text(visible(", ".join(level))))
         for heading in ("tokens", "perplexity", "ratio", "accuracy", "1→0", "0→1", "log-rank", *_both(frame)):
             table.add_column(heading, justify="right", no_wrap=True)
         table.add_column("")
         for row in frame.head(count).iter_rows(named=True):
             table.add_row(
-                group_name(row, level), f"{row['tokens']:,}",
+                Text(visible(group_name(row, level))), f"{row['tokens']:,}",
                 f"{row['perplexity_before']:.2f} → {row['perplexity_after']:.2f}",
                 _ratio(row),
                 f"{row['accuracy_before']:.1%} → {row['accuracy_after']:.1%}",
@@ -77,7 +78,7 @@ def token_tables(comparison: TokenComparison, *, top: int | None = None) -> Rend
                 *(f"{row[name]:.3f}" for name in _both(frame).values()), row["verdict"],
             )  # fmt: skip
         parts += [Text(""), table]
-    parts += [Text(f"note: {note}", style="dim") for note in comparison.notes]
+    parts += [Text(visible(f"note: {note}"), style="dim") for note in comparison.notes]
     return Group(*parts)
 
 
