@@ -36,6 +36,29 @@ def test_differences_are_paired_by_seed(tmp_path):
     assert table.filter(measure="forgetting")["difference"].to_list() == pytest.approx([-10])
 
 
+def test_two_seeds_are_not_enough_for_bold(tmp_path):
+    """However alike they are; with a third one they are."""
+    er_runs, past = (runs_of(tmp_path / name, given, ends) for name, given, ends in
+                     (("er", {}, (0.4, 0.5, 0.6)), ("past", PAST, (0.5, 0.6, 0.7))))  # fmt: skip
+    shown = [answers_markdown(answers([*er_runs[:n], *past])) for n in (1, 2, 3)]
+    assert ["**" in text for text in shown] == [False, False, True]
+    assert "0 intervals, each at 95 %" in shown[1]
+    assert "4 intervals, each at 95 % by itself: 3 exclude zero" in shown[2]  # plasticity is the same
+
+
+def test_images_set_aside_are_compared_among_themselves(tmp_path):
+    """The same draw is there with fewer images to train on, and without: only the former counts."""
+    aside = {"data": {"holdout": 25}}
+    drawn = {"learner": {"trend": {"signal": "log_tlr", "source": "holdout"}}}
+    usual = {"learner": {"trend": {"signal": "log_tlr"}}}
+    runs = runs_of(tmp_path / "whole", usual, (0.9, 0.9)) + runs_of(tmp_path / "fewer", aside | usual, (0.4, 0.5))
+    runs += runs_of(tmp_path / "held", aside | drawn, (0.6, 0.7))
+    [answer] = answers(runs)
+    assert answer.question.aside
+    assert answer.differences["retention"].difference == pytest.approx(20)
+    assert "trend log_tlr, images set aside" in answers_markdown([answer])
+
+
 def test_a_constant_rate_is_compared_with_the_schedule_and_nothing_else(tmp_path):
     runs = runs_of(tmp_path / "er", {}, (0.4, 0.5)) + runs_of(tmp_path / "flat", CONSTANT, (0.6, 0.7))
     runs += runs_of(tmp_path / "past", PAST, (0.5, 0.6))

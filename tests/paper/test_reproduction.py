@@ -83,8 +83,8 @@ def test_the_order_of_the_table_is_judged_by_seeds_that_have_all_of_it(tmp_path)
     claim = next(c for c in CLAIMS if "order of the seven signals" in c.text)
     as_printed = {s: printed("cifar100", weights(s), "accuracy").mean / 100
                   for s in ("tlr", "log_tlr", "rtlr", "cm", "nkl", "ctl", "accuracy")}  # fmt: skip
-    methods = {s: ({"learner": {"weights": {"signal": s}}}, (v, v, 1 - v)) for s, v in as_printed.items()}
-    methods["ctl"] = (methods["ctl"][0], methods["ctl"][1][:2])  # the third seed lacks one
+    methods = {s: ({"learner": {"weights": {"signal": s}}}, (v, v, v, 1 - v)) for s, v in as_printed.items()}
+    methods["ctl"] = (methods["ctl"][0], methods["ctl"][1][:3])  # the fourth seed lacks one
     judged = judge(claim, runs_of(tmp_path, methods))
     assert judged.parts["signals"].n == 7
     assert judged.parts["signals"].difference == pytest.approx(1.0)
@@ -92,6 +92,9 @@ def test_the_order_of_the_table_is_judged_by_seeds_that_have_all_of_it(tmp_path)
     backwards = judge(claim, runs_of(tmp_path / "b", {s: (m[0], [1 - v for v in m[1]]) for s, m in methods.items()}))
     assert backwards.parts["signals"].difference == pytest.approx(-1.0)
     assert backwards.verdict == "does not hold"
+    two = judge(claim, runs_of(tmp_path / "c", {s: (m[0], m[1][:2]) for s, m in methods.items()}))
+    assert two.parts["signals"] == (7, pytest.approx(1.0), None, None)  # seven signals, but of two seeds
+    assert two.verdict == "cannot tell"
 
 
 @pytest.mark.parametrize("order", [(3, 0, 1, 2, 4, 6, 5), (0, 2, 1, 3, 4, 5, 6), (6, 4, 2, 0, 5, 3, 1)])
@@ -100,7 +103,7 @@ def test_agreement_of_orders_is_judged_by_all_permutations(order):
     from scipy.stats import permutation_test, spearmanr
 
     said = [float(i) for i in range(7)]
-    found = _agreement([float(i) for i in order], said, 0.95)
+    found = _agreement([float(i) for i in order], said, 3, 0.95)
     exact = permutation_test(
         (np.array(order),), lambda x: spearmanr(x, said).statistic, permutation_type="pairings", n_resamples=np.inf
     )
@@ -118,6 +121,12 @@ def test_one_bad_part_of_many_must_be_bad_beyond_their_number(tmp_path):
     alone = judged.parts["er, weights nkl against er"]
     assert alone.high < 0
     assert judged.verdict == "cannot tell"
+
+
+def test_intervals_are_counted(tmp_path):
+    judged = judge(FEWER, runs_of(tmp_path, {"er": ({}, (0.40, 0.41, 0.39)), "trend": (TREND, (0.50, 0.52, 0.51))}))
+    unknown = judge(FEWER, runs_of(tmp_path / "two", {"er": ({}, (0.4, 0.4)), "trend": (TREND, (0.5, 0.5))}))
+    assert "\n1 interval, each at 95 % by itself: 1 excludes zero;" in judged_markdown([judged, unknown])
 
 
 def test_a_small_effect_is_said_to_be_small(tmp_path):
@@ -165,6 +174,7 @@ def test_every_run_of_the_window_claims_is_in_their_recipe(tmp_path):
         ((0.40, 0.50, 0.45), "cannot tell"),
         ((0.45, 0.46, 0.455), "holds; less than printed"),  # 5 to 6 points: above the printed one's own error
         ((0.47, 0.48, 0.475), "holds"),  # 7.5 ± 1.2 of 8.68 ± 0.47: it may be the same
+        ((0.40, 0.40), "cannot tell"),  # two seeds say nothing, however alike
         ((), "not run"),
     ],
 )

@@ -15,7 +15,7 @@ TASK_OF = [0, 0, 1, 1]
 
 def write_run(
     path, settings=None, *, matrix=((0.8, None), (0.4, 0.9)), done=True, history=None, replay=None, flow=None,
-    recovery=None,
+    recovery=None, steps=None,
 ):  # fmt: skip
     """A run of 2 tasks with 2 classes each; what is not given is not written."""
     path.mkdir(parents=True)
@@ -23,6 +23,7 @@ def write_run(
     (path / "config.toml").write_text(to_toml(config), encoding="utf-8")
     if done:
         summary = {"accuracy_matrix": matrix, "class_names": ["cat", "$dog$", "<b>", "eel"], "seed": config.seed}
+        summary |= {} if steps is None else {"steps": steps}
         (path / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     if history is not None:
         history.write(path / "history.parquet")

@@ -48,8 +48,8 @@ def reproduce(
     part: Annotated[
         str,
         typer.Argument(
-            help="diagnostics, table1, table2, headline, controls, ablations, windows, windows_standardised, "
-            "windows_percent, recovery or all."
+            help="diagnostics, table1, table2, headline, controls, sources, regime, ablations, windows, "
+            "windows_standardised, windows_percent, recovery or all."
         ),
     ] = "all",
     scale: Annotated[str, typer.Option(help="demo, small, middle, regime or paper.")] = "small",

@@ -35,7 +35,7 @@ def figure(
         str,
         typer.Argument(
             help="trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff, recovery, ladder, "
-            "reliability, compass or power."
+            "reliability, compass, power or scales."
         ),
     ],
     runs: Runs,
@@ -64,6 +64,7 @@ def figure(
     width: Annotated[str | None, typer.Option(help="column (3.4 in) or page (7 in).")] = None,
 ) -> None:
     """Draw a figure of runs, ready for a paper."""
+    from wane.paper.values import PAPER
     from wane.runs.folder import find_runs
     from wane.views.figures import draw_figure, save_figure
     from wane.views.observations import choose
@@ -72,6 +73,7 @@ def figure(
         name, choose(find_runs(*runs), method), signals=tuple(signal) if signal else None, boundary=boundary,
         task=task, around=around, levels=tuple(level) if level else None, tolerance=tolerance, classes=classes,
         measure=measure, fall=fall, forgetting=forgetting, top=top, takers=takers, within=within, width=width,
+        printed=PAPER,
     )  # fmt: skip
     save_figure(made, out)
     say(f"wrote {out}", err=True)

@@ -17,7 +17,7 @@ from wane.runs.folder import RunFolder
 from wane.runs.identity import Method
 from wane.views.observations import at_level, box, changes, observations, transition_width
 from wane.views.recovery import WITHIN, correlate, speeds
-from wane.views.statistics import Interval
+from wane.views.statistics import FEWEST_SEEDS, Interval
 
 __all__ = [
     "CONTINUOUS", "FIGURE_4_WINDOWS", "as_wide_as", "elevated", "foretold", "in_order", "lost_at_once",
@@ -216,7 +216,7 @@ def in_order(*methods: Method) -> Measure:
     """The rank correlation of the methods' mean accuracies with the printed ones, over seeds that have them all.
 
     What varies are the signals, not the seeds: the interval is as wide as chance makes it when they are permuted, in
-    all ways, so that it excludes zero where that test does.
+    all ways, so that it excludes zero where that test does. Means of fewer than three seeds have no interval.
     """
     said = [RESULTS["cifar100", method, "accuracy"].mean for method in methods]
 
@@ -224,12 +224,12 @@ def in_order(*methods: Method) -> Measure:
         columns = [by_seed_of(runs, method, "accuracy") for method in methods]
         complete = sorted(set.intersection(*(set(column) for column in columns)))
         means = [float(np.mean([column[seed] for seed in complete])) for column in columns] if complete else []
-        return {"signals": partial(_agreement, means, said)}
+        return {"signals": partial(_agreement, means, said, len(complete))}
 
     return numbers
 
 
-def _agreement(measured: Sequence[float], said: Sequence[float], confidence: float) -> Interval:
+def _agreement(measured: Sequence[float], said: Sequence[float], seeds: int, confidence: float) -> Interval:
     """Spearman's rho; with 8 signals at most there are 40,320 orders, and all are tried."""
     if not measured:
         return Interval(0, None, None, None)
@@ -238,5 +238,7 @@ def _agreement(measured: Sequence[float], said: Sequence[float], confidence: flo
     scale = float(np.sqrt((x @ x) * (y @ y)))
     orders = np.array(list(permutations(range(len(x)))))
     rho, by_chance = float(x @ y) / scale, (x[orders] @ y) / scale
+    if seeds < FEWEST_SEEDS:
+        return Interval(len(x), rho, None, None)
     low, high = np.quantile(by_chance, ((1 - confidence) / 2, (1 + confidence) / 2))
-    return Interval(len(x), rho, rho - float(high), rho - float(low))
+    return Interval(len(x), rho, max(-1.0, rho - float(high)), min(1.0, rho - float(low)))

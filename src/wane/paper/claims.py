@@ -166,7 +166,7 @@ def _weighting() -> tuple[Claim, ...]:
         _points("table1", cifar, "4.2, end", "NKL and CTL are suited to weighting (here: less forgetting than TLR)",
                 "0.20 to 0.81", better("forgetting", *((weights(s), weights("tlr")) for s in ("nkl", "ctl")))),
         Claim("table1", cifar, "Table 1", "The order of the seven signals as weights, by accuracy, follows that of the "
-              "table", "1", "Spearman's rho", in_order(*map(weights, (*CONTINUOUS, "accuracy")))),
+              "table", "the table's order", "Spearman's rho", in_order(*map(weights, (*CONTINUOUS, "accuracy")))),
         *(_gain("table1", tiny, "4.3, Table 1", f"{name} weights give less forgetting than ER", printed, "forgetting",
                 weights(signal), er())
           for name, signal, printed in (("Log-TLR", "log_tlr", "1.60"), ("NKL", "nkl", "1.13"))),
@@ -202,7 +202,7 @@ def _sampling() -> tuple[Claim, ...]:
         _points("table2", cifar, "4.4", "All continuous trends substantially outperform the accuracy trend",
                 "-0.45 to 4.13", better("accuracy", *((trend(s), binary) for s in (*CONTINUOUS, "loss")))),
         Claim("table2", cifar, "Table 2", "The order of the eight signals as trends, by accuracy, follows that of the "
-              "table", "1", "Spearman's rho", in_order(*map(trend, every))),
+              "table", "the table's order", "Spearman's rho", in_order(*map(trend, every))),
         Claim("table2", tiny, "4.4", "The loss trend matches Log-TLR's in forgetting (here: within two points)", "1.03",
               "points within the margin", within(2, "forgetting", (trend("loss"), ours))),
         Claim("table2", tiny, "4.4", "The forgetting of the loss trend varies more than that of Log-TLR's",

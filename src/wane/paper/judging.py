@@ -19,10 +19,11 @@ from typing import NamedTuple
 
 from wane.escaping import markdown
 from wane.paper.methods import er
+from wane.paper.values import SEEDS
 from wane.runs.folder import RunFolder
 from wane.runs.identity import Method, method_of
 from wane.views.observations import has_history
-from wane.views.statistics import FEWEST_SEEDS, Interval, paired
+from wane.views.statistics import FEWEST_SEEDS, Interval, counted, paired
 from wane.views.summaries import accuracy_measures
 
 __all__ = [
@@ -50,8 +51,6 @@ IntervalAt = Callable[[float], Interval]  # by its confidence
 Measure = Callable[[Sequence[RunFolder]], Mapping[str, Numbers | IntervalAt]]
 #: The largest effect, in points, whose absence is worth a word, in steps of half a point.
 NEGLIGIBLE, STEP = 1.0, 0.5
-#: Seeds behind each of the paper's numbers.
-PAPER_SEEDS = 3
 #: A number with its interval stays on one line of a narrow table.
 UNBROKEN = str.maketrans({"-": "−", " ": "\u00a0"})
 
@@ -90,14 +89,14 @@ class Judged(NamedTuple):
             printed = float(self.claim.printed)
         except ValueError:
             return False  # words, or several numbers
-        if part.difference is None or part.high is None:
+        if part.difference is None or part.high is None or part.n < FEWEST_SEEDS:
             return False
         from scipy.stats import t
 
         theirs, ours = self.claim.printed_error**2, ((part.high - part.difference) / t.ppf(0.975, part.n - 1)) ** 2
         if not theirs:
             return part.high < printed
-        freedom = (theirs + ours) ** 2 / (theirs**2 / (2 * PAPER_SEEDS - 2) + ours**2 / (part.n - 1))
+        freedom = (theirs + ours) ** 2 / (theirs**2 / (2 * SEEDS - 2) + ours**2 / (part.n - 1))
         return bool(part.difference + t.ppf(0.975, freedom) * (theirs + ours) ** 0.5 < printed)
 
     @property
@@ -173,10 +172,8 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
         lines.append(
             f"| {claim.text} | {claim.where} | {markdown(data)} | {claim.printed} | {measured} | **{each.words}** |"
         )
-    count = sum(part.low is not None for each in judged for part in each.parts.values())
-    chance = f"if nothing were true, about {count * 0.05:.0f} of them would exclude zero"
     about = "Verdicts of claims with several parts are corrected for the number of parts."
-    lines += ["", f"{count} intervals, each at 95 % by itself: {chance}. {about}"]
+    lines += ["", f"{counted(part for each in judged for part in each.parts.values())} {about}"]
     return "\n".join(lines) + "\n"
 
 

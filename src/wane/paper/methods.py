@@ -8,7 +8,7 @@ from typing import Any
 from wane.runs.config import build_config
 from wane.runs.identity import Method, method_of
 
-__all__ = ["class_uniform", "er", "trend", "weights"]
+__all__ = ["class_uniform", "er", "trend", "uniform_past", "weights"]
 
 
 def er() -> Method:
@@ -48,10 +48,21 @@ def class_uniform(scope: str = "seen") -> Method:
     return _method(memory=(("draw", "class_uniform"), ("scope", scope)))
 
 
+def uniform_past() -> Method:
+    """The other control: slots of past tasks only, with no regard to their class.
+
+    >>> uniform_past().title
+    'er, uniform past'
+    """
+    return _method(memory=(("draw", "uniform"), ("scope", "past")))
+
+
 @cache
 def _method(
     *, weights: tuple[Any, ...] = (), trend: tuple[Any, ...] = (), memory: tuple[tuple[str, str], ...] = ()
 ) -> Method:
     """The method of a run with these settings: so it equals that of a run, however a config holds them."""
     learner = {name: dict(given) for name, given in (("weights", weights), ("trend", trend)) if given}
-    return method_of(build_config({"learner": {"name": "er", **learner}, "memory": dict(memory)}))
+    # a trend of images set aside needs some; how many is not of the method
+    data = {"holdout": 1} if dict(trend).get("source") == "holdout" else {}
+    return method_of(build_config({"learner": {"name": "er", **learner}, "memory": dict(memory), "data": data}))

@@ -14,10 +14,10 @@ import polars as pl
 
 from wane.escaping import csv_table, markdown
 from wane.paper.judging import UNBROKEN, has_constant_rate
-from wane.paper.methods import class_uniform, er, trend, weights
+from wane.paper.methods import class_uniform, er, trend, uniform_past, weights
 from wane.runs.folder import RunFolder
 from wane.runs.identity import Method, method_of
-from wane.views.statistics import Interval, paired
+from wane.views.statistics import Interval, counted, paired
 from wane.views.summaries import accuracy_measures
 
 __all__ = ["QUESTIONS", "Answer", "Question", "answers", "answers_csv", "answers_markdown", "effective_share"]
@@ -34,6 +34,7 @@ class Question(NamedTuple):
     method: Method
     against: Method
     constant: bool = False  # the runs of `against` have a constant learning rate
+    aside: bool = False  # both of runs that set training images aside (data.holdout)
 
 
 class Answer(NamedTuple):
@@ -62,11 +63,15 @@ _WINDOW = "Is it accuracy alone that needs a long window?"
 _SCOPE = "Drawing past classes only: does the trend add to that?"
 _SOURCE = "Do replayed rows tell as much as test data?"
 _SIGNAL = "Is a continuous signal the better trend?"
+_LITERAL = "Does the sign matter: the formula as printed favours classes that improve?"
+_ASIDE = "Do images set aside tell more than replayed rows?"
 _EPSILON = "What does epsilon do to the weights?"
 
 QUESTIONS: tuple[Question, ...] = (
     Question(_DRAW, class_uniform(), er()),
     Question(_DRAW, class_uniform("past"), er()),
+    Question(_DRAW, uniform_past(), er()),
+    Question(_DRAW, class_uniform("past"), uniform_past()),
     Question(_DRAW, trend("log_tlr"), er()),
     Question(_TREND, trend("log_tlr"), class_uniform()),
     *(Question(_TREND, _standardised("log_tlr", gamma=g), class_uniform()) for g in (0.25, 0.5, 1.0, 2.0)),
@@ -89,6 +94,15 @@ QUESTIONS: tuple[Question, ...] = (
     Question(_SOURCE, _standardised("log_tlr", gamma=0.5, source="test"), _standardised("log_tlr", gamma=0.5)),
     Question(_SOURCE, _standardised("log_tlr", source="test"), _standardised("log_tlr")),
     Question(_SOURCE, _standardised("log_tlr", gamma=0.5, source="test"), class_uniform()),
+    Question(_ASIDE, trend("log_tlr", source="holdout"), trend("log_tlr"), aside=True),
+    *(Question(_ASIDE, _standardised("log_tlr", gamma=g, source="holdout"), _standardised("log_tlr", gamma=g),
+               aside=True) for g in (0.5, 2.0)),
+    *(Question(_ASIDE, _standardised("log_tlr", gamma=g, source="holdout"), class_uniform(), aside=True)
+      for g in (0.5, 2.0)),
+    Question(_LITERAL, trend("log_tlr", literal=True), trend("log_tlr")),
+    *(Question(_LITERAL, _standardised("log_tlr", gamma=g, literal=True), _standardised("log_tlr", gamma=g))
+      for g in (0.5, 2.0)),
+    *(Question(_LITERAL, _standardised("log_tlr", gamma=g, literal=True), class_uniform()) for g in (0.5, 2.0)),
     Question(_SIGNAL, trend("log_tlr"), trend("accuracy")),
     Question(_SIGNAL, _standardised("log_tlr", gamma=0.5), _standardised("accuracy", gamma=0.5)),
     Question(_SIGNAL, _standardised("log_tlr"), _standardised("accuracy")),
@@ -98,30 +112,39 @@ QUESTIONS: tuple[Question, ...] = (
 )  # fmt: skip
 
 
+class _Kind(NamedTuple):
+    """What runs have to agree in to be one side of a question."""
+
+    method: Method
+    constant: bool
+    aside: bool
+
+
 def answers(runs: Sequence[RunFolder]) -> list[Answer]:
     """Every question that the runs can answer with at least one seed, on each of their data sets."""
     found = []
     for data in dict.fromkeys(run.config.data.name for run in runs):
-        values: dict[tuple[Method, bool], dict[int, dict[str, float]]] = {}
-        shares: dict[tuple[Method, bool], list[float]] = {}
+        values: dict[_Kind, dict[int, dict[str, float]]] = {}
+        shares: dict[_Kind, list[float]] = {}
         for run in runs:
             measured = accuracy_measures(run) if run.config.data.name == data else None
             if measured is None or "accuracy" not in measured:
                 continue
-            key = method_of(run.config), has_constant_rate(run)
-            values.setdefault(key, {})[run.config.seed] = measured
+            kind = _Kind(method_of(run.config), has_constant_rate(run), run.config.data.holdout > 0)
+            values.setdefault(kind, {})[run.config.seed] = measured
             share = effective_share(run)
             if share is not None:
-                shares.setdefault(key, []).append(share)
-        scheduled = any(not constant for _, constant in values)  # at the paper's scale one data set has no schedule
+                shares.setdefault(kind, []).append(share)
+        scheduled = any(not kind.constant for kind in values)  # at the paper's scale one data set has no schedule
         for question in QUESTIONS:
-            first, second = (question.method, not scheduled), (question.against, question.constant or not scheduled)
+            first = _Kind(question.method, not scheduled, question.aside)
+            second = _Kind(question.against, question.constant or not scheduled, question.aside)
             a, b = values.get(first, {}), values.get(second, {})
             if first == second or not a.keys() & b.keys():
                 continue
             differences = {m: paired({s: v[m] for s, v in a.items()}, {s: v[m] for s, v in b.items()})
                            for m in DIFFERENCES}  # fmt: skip
-            means = [float(np.mean(shares[key])) if key in shares else None for key in (first, second)]
+            means = [float(np.mean(shares[kind])) if kind in shares else None for kind in (first, second)]
             found.append(Answer(question, data, differences, (means[0], means[1])))
     return found
 
@@ -160,12 +183,14 @@ def answers_markdown(found: Sequence[Answer]) -> str:
         for question, _, differences, shares in (answer for answer in found if answer.data == data):
             text = question.text if question.text != before else ""
             before = question.text
-            against = question.against.title + (", constant rate" if question.constant else "")
+            against = question.against.title + ", constant rate" * question.constant
+            against += ", images set aside" * question.aside
             cells = [_shown(interval) for interval in differences.values()]
             both = " / ".join("" if share is None else f"{share:.0f} %" for share in shares)
             lines.append(f"| {' | '.join([text, markdown(question.method.title), markdown(against), *cells, both])} |")
         parts.append("\n".join(lines))
-    return "\n\n".join(parts) + "\n"
+    intervals = [interval for answer in found for interval in answer.differences.values()]
+    return "\n\n".join([*parts, counted(intervals)]) + "\n"
 
 
 def answers_csv(found: Sequence[Answer]) -> str:
@@ -178,13 +203,13 @@ def _records(found: Sequence[Answer]) -> Iterator[dict[str, object]]:
         for measure, interval in differences.items():
             yield {"data": data, "question": question.text, "method": question.method.title,
                    "against": question.against.title, "against_constant_rate": question.constant,
-                   "measure": measure, **interval._asdict(),
+                   "images_set_aside": question.aside, "measure": measure, **interval._asdict(),
                    "effective_percent": shares[0], "against_effective_percent": shares[1]}  # fmt: skip
 
 
 def _shown(interval: Interval) -> str:
     if interval.difference is None:
         return ""
-    bold = "**" if interval.low is not None and interval.high is not None and interval.low * interval.high > 0 else ""
+    bold = "**" if interval.decided else ""
     around = "" if interval.low is None else f" [{interval.low:+.1f}, {interval.high:+.1f}]"
     return f"{bold}{interval.difference:+.1f}{around}{bold}, n = {interval.n}".translate(UNBROKEN)

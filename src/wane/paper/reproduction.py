@@ -39,6 +39,8 @@ PARTS: Registry[tuple[str, ...]] = Registry("part", {
     "table2": ("tradeoff",),
     "headline": ("tradeoff",),
     "controls": ("tradeoff",),
+    "sources": ("tradeoff",),
+    "regime": ("scales",),
     "ablations": (),
     "windows": ("windows",),
     "windows_standardised": ("windows",),
@@ -172,7 +174,7 @@ def _figures(part: str, runs: Sequence[RunFolder], out: Path) -> list[str]:
         for data, group in groups.items():
             stem = f"{name}_{data or part}" if name != "windows" else part
             try:
-                figure = draw_figure(name, group)
+                figure = draw_figure(name, group, printed=PAPER)
             except ValueError:
                 continue  # nothing of that kind was recorded in these runs; the page lists what is there
             for suffix in ("png", "pdf"):

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 
 from wane.paper.methods import er, trend, weights
 from wane.runs.identity import Method
+from wane.runs.recipes import load_recipe
 from wane.views.tables.run_tables import Printed, PrintedResults
 
-__all__ = ["PAPER", "RESULTS", "STATEMENTS", "Statement", "printed", "printed_error"]
+__all__ = ["PAPER", "RESULTS", "SEEDS", "STATEMENTS", "Statement", "printed", "printed_error"]
+
+
+#: Runs behind each of the paper's means.
+SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,14 @@ def printed(data: str, method: Method, measure: str) -> Printed | None:
     return RESULTS.get((data, method, measure))
 
 
+def _replays_a_slot(rows: int) -> float:
+    """How often a slot of the paper's memory is replayed in a task of so many rows: 256 times on both data sets."""
+    config = load_recipe("diagnostics", scale="paper")
+    learner = config.learner
+    steps = ceil(rows / learner.batch_size) * learner.epochs
+    return steps * learner.replay_size / config.memory.capacity
+
+
 def printed_error(data: str, measure: str, one: Method, other: Method) -> float:
     """The standard error of a printed difference of two methods, from the deviations of three seeds each; 0 if unknown.
 
@@ -103,11 +117,13 @@ def printed_error(data: str, measure: str, one: Method, other: Method) -> float:
     """
     found = [printed(data, method, measure) for method in (one, other)]
     deviations = [number.std for number in found if number is not None and number.std is not None]
-    return (sum(s * s for s in deviations) / 3) ** 0.5 if len(deviations) == 2 else 0.0
+    return (sum(s * s for s in deviations) / SEEDS) ** 0.5 if len(deviations) == 2 else 0.0
 
 
 #: For tables that put measured results beside the paper's.
-PAPER = PrintedResults(printed, "a ResNet-18 with 50 epochs a task and three seeds")
+PAPER = PrintedResults(
+    printed, "a ResNet-18 with 50 epochs a task and three seeds", seeds=SEEDS, replays=_replays_a_slot(rows=20 * 500)
+)
 
 
 #: The distributions of section 4.2: ER on Sequential CIFAR-100, every class and epoch an observation.

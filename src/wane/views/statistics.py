@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["FEWEST_SEEDS", "Interval", "mean_std", "paired"]
+__all__ = ["FEWEST_SEEDS", "Interval", "counted", "mean_std", "paired"]
 
 #: With fewer, an interval says more about luck than about a method: nothing is judged, nothing is called best.
 FEWEST_SEEDS = 3
@@ -20,6 +20,28 @@ class Interval(NamedTuple):
     difference: float | None
     low: float | None
     high: float | None
+
+    @property
+    def decided(self) -> bool:
+        """Whether it excludes zero and is of enough seeds to say so: what may be printed in bold.
+
+        >>> [Interval(n, 1.0, 0.2, 1.8).decided for n in (2, 3)], Interval(3, 1.0, 0.0, 2.0).decided
+        ([False, True], False)
+        """
+        there = self.low is not None and self.high is not None and self.n >= FEWEST_SEEDS
+        return there and (self.low > 0 or self.high < 0)  # type: ignore[operator]
+
+
+def counted(intervals: Iterable[Interval]) -> str:
+    """How many intervals there are, how many exclude zero, and how many of them would by chance: a sentence.
+
+    >>> counted([Interval(3, 1.0, 0.2, 1.8), Interval(3, 1.0, -0.2, 2.2), Interval(1, 1.0, None, None)])
+    '2 intervals, each at 95 % by itself: 1 excludes zero; if nothing were true, about 0 would.'
+    """
+    given = [interval for interval in intervals if interval.low is not None and interval.n >= FEWEST_SEEDS]
+    found = sum(interval.decided for interval in given)
+    return (f"{len(given)} interval{'s' * (len(given) != 1)}, each at 95 % by itself: {found} exclude{'s' if found == 1 else ''} zero; if "
+            f"nothing were true, about {0.05 * len(given):.0f} would.")  # fmt: skip
 
 
 def mean_std(values: Iterable[float]) -> tuple[float | None, float | None]:

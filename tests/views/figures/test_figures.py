@@ -378,7 +378,7 @@ def test_files_are_written(run, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in FIGURES if n not in ("windows", "tradeoff", "ladder", "reliability", "power")]
+    "name", [n for n in FIGURES if n not in ("windows", "tradeoff", "ladder", "reliability", "power", "scales")]
 )
 def test_the_command(run, tmp_path, name):
     made = command("figure", name, run.path, "-o", tmp_path / "f.pdf")

@@ -2,7 +2,7 @@
 
 >>> list(FIGURES)
 ['trajectories', 'smoothness', 'conditional', 'windows', 'heatmap', 'draw', 'flow', 'tradeoff', 'recovery',
- 'ladder', 'reliability', 'compass', 'power']
+ 'ladder', 'reliability', 'compass', 'power', 'scales']
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from wane.views.figures.ladder import ladder
 from wane.views.figures.power import power
 from wane.views.figures.recovery import recovery
 from wane.views.figures.reliability import reliability
+from wane.views.figures.scales import scales
 from wane.views.figures.signals import conditional, smoothness, trajectories
 from wane.views.figures.style import in_style
 from wane.views.figures.tradeoff import tradeoff
 from wane.views.figures.windows import windows
+from wane.views.tables.run_tables import PrintedResults
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
     "FIGURES", "compass", "conditional", "draw", "draw_figure", "flow", "heatmap", "ladder", "power", "recovery",
-    "reliability", "save_figure", "smoothness", "tradeoff", "trajectories", "windows",
+    "reliability", "save_figure", "scales", "smoothness", "tradeoff", "trajectories", "windows",
 ]  # fmt: skip
 
 FIGURES: Registry[Callable[..., Any]] = Registry(
@@ -43,24 +45,32 @@ FIGURES: Registry[Callable[..., Any]] = Registry(
     {
         f.__name__: f
         for f in (trajectories, smoothness, conditional, windows, heatmap, draw, flow, tradeoff, recovery, ladder,
-                  reliability, compass, power)
+                  reliability, compass, power, scales)
     },
 )  # fmt: skip
 SUFFIXES = (".png", ".pdf", ".svg")
 
 
-def draw_figure(name: str, runs: Sequence[RunFolder], **options: Any) -> Figure:
-    """The figure of a name; options that are None are left to it, one that it does not know is an error."""
+def draw_figure(
+    name: str, runs: Sequence[RunFolder], *, printed: PrintedResults | None = None, **options: Any
+) -> Figure:
+    """The figure of a name; options that are None are left to it, one that it does not know is an error.
+
+    `printed` are published results, for the figures that have a place for them.
+    """
     make = FIGURES[name]
     known = [key for key in inspect.signature(make).parameters if key != "runs"]
     given = {key: value for key, value in options.items() if value is not None}
+    if printed is not None and "printed" in known:
+        given["printed"] = printed
     if "signal" in known and "signals" in given:  # a figure of one signal, asked for as others are
         chosen = given.pop("signals")
         if len(chosen) != 1:
             raise ValueError(f"figure {name} shows one signal, but {len(chosen)} were given ({', '.join(chosen)})")
         given["signal"] = chosen[0]
     if unknown := [key for key in given if key not in known]:
-        raise ValueError(f"figure {name} has no option {unknown[0]}; it has {', '.join(known)}")
+        ours = ", ".join(key for key in known if key != "printed")
+        raise ValueError(f"figure {name} has no option {unknown[0]}; it has {ours}")
     figure: Figure = make(runs, **given)
     return figure
 

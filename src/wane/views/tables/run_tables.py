@@ -45,11 +45,14 @@ class Printed(NamedTuple):
 class PrintedResults(NamedTuple):
     """Published results to put beside the measured ones.
 
-    `find` takes the name of the data set, the method and the column; `about` says in a few words what they are of.
+    `find` takes the name of the data set, the method and the column; `about` says in a few words what they are of,
+    `seeds` of how many runs each is, and `replays` how often a slot of the memory was replayed in a task.
     """
 
     find: Callable[[str, Method, str], Printed | None]
     about: str
+    seeds: int | None = None
+    replays: float | None = None
 
 
 class RowKey(NamedTuple):
