@@ -40,7 +40,8 @@ def counted(intervals: Iterable[Interval]) -> str:
     """
     given = [interval for interval in intervals if interval.low is not None and interval.n >= FEWEST_SEEDS]
     found = sum(interval.decided for interval in given)
-    return (f"{len(given)} interval{'s' * (len(given) != 1)}, each at 95 % by itself: {found} exclude{'s' if found == 1 else ''} zero; if "
+    plural = "s" * (len(given) != 1)
+    return (f"{len(given)} interval{plural}, each at 95 % by itself: {found} exclude{'s' * (found == 1)} zero; if "
             f"nothing were true, about {0.05 * len(given):.0f} would.")  # fmt: skip
 
 
