@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["FEWEST_SEEDS", "Interval", "counted", "mean_std", "paired"]
+__all__ = ["FEWEST_SEEDS", "Interval", "counted", "difference_text", "mean_std", "paired"]
 
 #: With fewer, an interval says more about luck than about a method: nothing is judged, nothing is called best.
 FEWEST_SEEDS = 3
@@ -43,6 +43,21 @@ def counted(intervals: Iterable[Interval]) -> str:
     plural = "s" * (len(given) != 1)
     return (f"{len(given)} interval{plural}, each at 95 % by itself: {found} exclude{'s' * (found == 1)} zero; if "
             f"nothing were true, about {0.05 * len(given):.0f} would.")  # fmt: skip
+
+
+def difference_text(found: Interval, *, digits: int = 1) -> str:
+    """A difference with its interval as Markdown, in bold if that excludes zero; with fewer than three seeds, neither.
+
+    >>> difference_text(Interval(3, 1.0, 0.2, 1.8)), difference_text(Interval(2, -1.0, -1.1, -0.9))
+    ('**+1.0 [+0.2, +1.8]**', '−1.0, n = 2')
+    """
+    if found.difference is None:
+        return ""
+    if found.low is None or found.high is None or found.n < FEWEST_SEEDS:
+        return f"{found.difference:+.{digits}f}, n = {found.n}".replace("-", "−")
+    shape = f"+.{digits}f"
+    text = f"{found.difference:{shape}} [{found.low:{shape}}, {found.high:{shape}}]".replace("-", "−")
+    return f"**{text}**" if found.decided else text
 
 
 def mean_std(values: Iterable[float]) -> tuple[float | None, float | None]:
