@@ -1,16 +1,18 @@
 """The verdict comes from the interval; the page and the files come from run folders alone."""
 
+import io
 import re
 
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 from views.hand_made import made_history, write_run
 
 from wane.cli import app
 from wane.paper.claim_measures import _agreement, as_wide_as, varies_more, within
 from wane.paper.claims import CLAIMS
-from wane.paper.judging import Claim, judge, judged_markdown
+from wane.paper.judging import Claim, judge, judged_markdown, judged_table
 from wane.paper.methods import er, trend, weights
 from wane.paper.reproduction import plan_parts, write_reproduction
 from wane.paper.values import printed
@@ -127,6 +129,42 @@ def test_intervals_are_counted(tmp_path):
     judged = judge(FEWER, runs_of(tmp_path, {"er": ({}, (0.40, 0.41, 0.39)), "trend": (TREND, (0.50, 0.52, 0.51))}))
     unknown = judge(FEWER, runs_of(tmp_path / "two", {"er": ({}, (0.4, 0.4)), "trend": (TREND, (0.5, 0.5))}))
     assert "\n1 interval, each at 95 % by itself: 1 excludes zero;" in judged_markdown([judged, unknown])
+
+
+def shown(judged):
+    """The table of the terminal, as wide as a pipe is."""
+    console = Console(width=120, file=io.StringIO())
+    console.print(judged_table(judged))
+    return console.file.getvalue()
+
+
+def test_the_terminal_shows_verdict_and_number(tmp_path):
+    better = judge(
+        FEWER, runs_of(tmp_path / "a", {"er": ({}, (0.40, 0.41, 0.39)), "trend": (TREND, (0.5, 0.52, 0.51))})
+    )
+    worse = judge(FEWER, runs_of(tmp_path / "b", {"er": ({}, (0.40, 0.41, 0.39)), "trend": (TREND, (0.3, 0.31, 0.29))}))
+    two = judge(FEWER, runs_of(tmp_path / "c", {"er": ({}, (0.4, 0.4)), "trend": (TREND, (0.5, 0.5))}))
+    lines = shown([better, two, judge(FEWER, []), worse]).splitlines()
+    assert max(map(len, lines)) <= 100
+    numbers = [line[:60].split("  ")[0] for line in lines if "trend sampling" in line]
+    assert numbers == [
+        "does not hold;",
+        "holds",
+        "cannot tell",
+    ]  # what does not hold leads; what was not run is not there
+    text = "\n".join(lines)
+    assert "−10.00 [−10.00, −10.00]" in text
+    assert "+10.00, n = 2" in text  # however alike, two seeds have no interval
+
+
+def test_the_part_that_decides_is_shown(tmp_path):
+    """The lowest mean has a narrow interval above zero; another one's reaches below it."""
+    claim = next(c for c in CLAIMS if c.text.startswith("NKL and CTL are suited"))
+    ends = {"tlr": (0.40, 0.40, 0.40), "nkl": (0.41, 0.411, 0.412), "ctl": (0.40, 0.50, 0.60)}
+    judged = judge(claim, runs_of(tmp_path, {s: ({"learner": {"weights": {"signal": s}}}, e) for s, e in ends.items()}))
+    assert judged.verdict == "cannot tell"
+    assert judged.worst == judged.parts["er, weights ctl against er, weights tlr"]
+    assert ", worst of 2" in shown([judged])
 
 
 def test_a_small_effect_is_said_to_be_small(tmp_path):
@@ -311,9 +349,9 @@ def test_the_command_runs_what_is_missing_and_shows_it(tmp_path, monkeypatch):
     assert "ER, constant rate" in (tmp_path / "reproduction" / "ablations.txt").read_text()
     shown = CliRunner().invoke(app, [*command, "--only-show", "--out", "again"])
     assert shown.exit_code == 0, shown.output
-    assert re.search(
-        r"^of \d+ claims, \d+ holds?, \d+ do(es)? not hold, and of \d+ these runs cannot tell$", shown.output, re.M
-    )
+    counts = r"^of 8 claims, 0 hold, 0 do not hold, and of 8 these runs cannot tell \(2 were not run\)$"  # one seed
+    assert re.search(counts, shown.output, re.M)
+    assert shown.output.count("\ncannot tell  ") == 6
     for name in ("ablations.txt", "claims.md", "questions.csv"):
         assert (tmp_path / "again" / name).read_text() == (tmp_path / "reproduction" / name).read_text()
     assert "5 of 15" in (tmp_path / "again" / "reproduction.html").read_text()  # the recipe has three seeds

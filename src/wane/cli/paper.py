@@ -72,6 +72,7 @@ def reproduce(
 ) -> None:
     """Check the paper: run what is missing, then put each of its claims beside the measured value."""
     from wane.cli.sweep import carry_out
+    from wane.paper.judging import judged_table
     from wane.paper.reproduction import plan_parts, write_reproduction
     from wane.runs.config import parse_setting
     from wane.runs.folder import find_runs
@@ -85,6 +86,9 @@ def reproduce(
         all_done = carry_out(once.values(), runs, engine=engine, options=Options(workers=workers))
     of_lab = [run for run in find_runs(runs) if run.own is None]  # of others it is not known what they reproduce
     written = write_reproduction(planned, of_lab, out)
+    if written.judged:
+        console().print(judged_table(written.judged))
+        say("")
     say(written.words)
     say(f"wrote {written.page}")
     if not all_done:

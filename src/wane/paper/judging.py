@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, isfinite
-from typing import NamedTuple
+from math import ceil, inf, isfinite
+from typing import TYPE_CHECKING, NamedTuple
 
-from wane.escaping import markdown
+from wane.escaping import markdown, visible
 from wane.paper.methods import er
 from wane.paper.values import SEEDS
 from wane.runs.folder import RunFolder
@@ -25,6 +25,9 @@ from wane.runs.identity import Method, method_of
 from wane.views.observations import has_history
 from wane.views.statistics import FEWEST_SEEDS, Interval, counted, paired
 from wane.views.summaries import accuracy_measures
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 __all__ = [
     "CLAIM_VERDICTS",
@@ -40,6 +43,7 @@ __all__ = [
     "has_constant_rate",
     "judge",
     "judged_markdown",
+    "judged_table",
     "of_er",
     "verdict_of",
 ]
@@ -98,6 +102,17 @@ class Judged(NamedTuple):
             return part.high < printed
         freedom = (theirs + ours) ** 2 / (theirs**2 / (2 * SEEDS - 2) + ours**2 / (part.n - 1))
         return bool(part.difference + t.ppf(0.975, freedom) * (theirs + ours) ** 0.5 < printed)
+
+    @property
+    def worst(self) -> Interval:
+        """The part that decides: the one that is furthest below zero, or that says least for the claim."""
+        there = [part for part in self.parts.values() if part.difference is not None]
+
+        def bound(part: Interval) -> float:
+            end = part.high if self.verdict == "does not hold" else part.low
+            return -inf if end is None or part.n < FEWEST_SEEDS else end
+
+        return min(there, key=bound, default=Interval(0, None, None, None))
 
     @property
     def words(self) -> str:
@@ -161,9 +176,7 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
         for name, part in parts.items():
             if part.difference is None:
                 continue
-            digits = 2 if claim.unit.startswith(("points", "doublings")) else 3
-            around = "" if part.low is None else f" [{part.low:+.{digits}f}, {part.high:+.{digits}f}]"
-            number = f"{part.difference:+.{digits}f}{around}, n = {part.n}".translate(UNBROKEN)
+            number = f"{_number(part, claim.unit)}, n = {part.n}".translate(UNBROKEN)
             shown.append(f"{name}: {number}" if several else number)
         left = sum(part.difference is None for part in parts.values())
         if shown and left:
@@ -175,6 +188,40 @@ def judged_markdown(judged: Sequence[Judged]) -> str:
     about = "Verdicts of claims with several parts are corrected for the number of parts."
     lines += ["", f"{counted(part for each in judged for part in each.parts.values())} {about}"]
     return "\n".join(lines) + "\n"
+
+
+def judged_table(judged: Sequence[Judged]) -> RenderableType:
+    """For the terminal, 100 columns at most: verdict, number and claim, by data set, and what does not hold first.
+
+    Of a claim with several parts the number is that of the part which decides. What was not run is left out.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    colours = {"holds": "green", "does not hold": "red", "cannot tell": ""}
+    order = ("does not hold", "holds", "cannot tell")
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold", width=100)
+    table.add_column("verdict", width=17)
+    table.add_column("measured, 95 % interval", no_wrap=True)
+    table.add_column("claim", ratio=1)
+    for data in dict.fromkeys(each.data for each in judged):
+        of_data = [each for each in judged if each.data == data and each.words != "not run"]
+        if of_data:
+            table.add_row(Text(visible(data), style="bold"))
+        for each in sorted(of_data, key=lambda each: order.index(each.verdict)):
+            worst = each.worst
+            few = f", n = {worst.n}" if worst.low is None or worst.n < FEWEST_SEEDS else ""
+            more = f", worst of {len(each.parts)}" if len(each.parts) > 1 else ""
+            measured = f"{_number(worst, each.claim.unit)}{few}{more}".replace("-", "−")
+            table.add_row(Text(each.words, style=colours[each.verdict]), measured, each.claim.text)
+    return table
+
+
+def _number(part: Interval, unit: str) -> str:
+    """With its interval, if there are seeds enough for one."""
+    digits = 2 if unit.startswith(("points", "doublings")) else 3
+    there = part.low is not None and part.n >= FEWEST_SEEDS
+    return f"{part.difference:+.{digits}f}" + (f" [{part.low:+.{digits}f}, {part.high:+.{digits}f}]" if there else "")
 
 
 def _stands_for(data: str) -> str:

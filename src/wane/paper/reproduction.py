@@ -50,21 +50,29 @@ PARTS: Registry[tuple[str, ...]] = Registry("part", {
 
 
 class Reproduction(NamedTuple):
-    """What was written: where the page is, and how many claims have each verdict."""
+    """What was written: where the page is, how many claims have each verdict, and the claims themselves."""
 
     page: Path
     verdicts: dict[str, int]
+    judged: tuple[Judged, ...] = ()
 
     @property
     def words(self) -> str:
-        """The verdicts in a sentence.
+        """The verdicts in a sentence or two.
 
         >>> Reproduction(Path("x.html"), {"holds": 2, "does not hold": 1, "cannot tell": 4}).words
         'of 7 claims, 2 hold, 1 does not hold, and of 4 these runs cannot tell'
         """
         holds, fails, open_ones = (self.verdicts[verdict] for verdict in CLAIM_VERDICTS)
-        return (f"of {sum(self.verdicts.values())} claims, {holds} hold{'s' if holds == 1 else ''}, {fails} "
-                f"do{'es' if fails == 1 else ''} not hold, and of {open_ones} these runs cannot tell")  # fmt: skip
+        absent = sum(each.words == "not run" for each in self.judged)
+        said = [f"of {sum(self.verdicts.values())} claims, {holds} hold{'s' if holds == 1 else ''}, {fails} "
+                f"do{'es' if fails == 1 else ''} not hold, and of {open_ones} these runs cannot tell"
+                + (f" ({absent} {'were' if absent > 1 else 'was'} not run)" if absent else "")]  # fmt: skip
+        if less := sum(each.less_than_printed for each in self.judged):
+            said.append(f"{less} gain{'s are' if less > 1 else ' is'} less than printed")
+        if small := sum(each.largest is not None for each in self.judged):
+            said.append(f"of {small} no effect larger than a point is left")
+        return "; ".join(said)
 
 
 def plan_parts(
@@ -134,7 +142,7 @@ def write_reproduction(planned: Mapping[str, Sequence[Planned]], runs: Sequence[
     _write(out / "questions.csv", answers_csv(answered))
     page = reproduction_page(judged, answered, made, tables, done=len(done), planned=len(wanted))
     _write(out / "reproduction.html", page)
-    return Reproduction(out / "reproduction.html", _counts(judged))
+    return Reproduction(out / "reproduction.html", _counts(judged), tuple(judged))
 
 
 def _counts(judged: Sequence[Judged]) -> dict[str, int]:
