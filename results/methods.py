@@ -8,14 +8,15 @@ scale), their figures are added to `methods.csv`, a row for each run and measure
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from wane.runs.folder import RunFolder, find_runs
 from wane.sweeps.plan import expand
-from wane.views.statistics import mean_std, paired
+from wane.views.statistics import FEWEST_SEEDS, difference_text, mean_std, paired
 
 HERE = Path(__file__).parent
 RECIPES = ("methods", "methods_tuning", "methods_interventions", "rounding")
@@ -27,7 +28,7 @@ RUNGS = {"accuracy": "now", "bias_memory": "one number, memory", "bias_oracle": 
          "head_memory": "new head, memory", "head_all": "head on all rows"}  # fmt: skip
 
 
-def figures(run: RunFolder, recipe: str, variant: str) -> Iterator[dict[str, object]]:
+def figures(run: RunFolder, recipe: str, variant: str) -> Iterator[dict[str, str | int | float | None]]:
     """What a run's summary says, in percent, and in bytes what its method keeps."""
     summary = run.summary
     assert summary is not None
@@ -113,18 +114,50 @@ def interventions(frame: pl.DataFrame) -> str:
         if not change:
             cells = [shown(by_seed(frame, method, name), with_std=True) for name in MEASURES]
         else:
-            cells = [difference(by_seed(frame, method, m), by_seed(frame, base, m)) for m in MEASURES]
+            cells = [difference_text(paired(by_seed(frame, method, m), by_seed(frame, base, m))) for m in MEASURES]
         lines.append(f"| {method} | {len(by_seed(frame, method, 'kept'))} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def difference(values: dict[int, float], reference: dict[int, float]) -> str:
-    """The mean paired difference with its interval; bold if that excludes zero."""
-    found = paired(values, reference)
-    if found.difference is None or found.low is None or found.high is None:
-        return ""
-    text = f"{found.difference:+.1f} [{found.low:+.1f}, {found.high:+.1f}]".replace("-", "−")
-    return f"**{text}**" if found.low > 0 or found.high < 0 else text
+def rounding(known: pl.DataFrame) -> str:
+    """How far results spread by rounding alone, beside how far they spread over seeds: ER, and a sentence for each."""
+    lines = ["| | measure | over seeds | over roundings | ratio |", "|:--|:--|--:|--:|--:|"]
+    said = []
+    for data in DATA:
+        for measure in MEASURES[:2]:
+            seeds = by_seed(known.filter(recipe="methods", data=data), "ER", measure)
+            perturbed = known.filter(recipe="rounding", data=data, measure=measure)["value"].to_list()
+            found = spread_ratio(perturbed, [*seeds.values()])
+            if found is None:
+                continue
+            (by_rounding, by_seeds), (ratio, low, high) = found
+            lines.append(f"| {data} | {measure} | {by_seeds:.2f}, n = {len(seeds)} | {by_rounding:.2f}, "
+                         f"n = {len(perturbed)} | {ratio:.2f} [{low:.2f}, {high:.2f}] |")  # fmt: skip
+            said.append(f"On {data}, rounding alone spreads final {measure} by {by_rounding:.2f} points (standard "
+                        f"deviation of {len(perturbed)} runs of one seed), {ratio:.1f} [{low:.1f}, {high:.1f}] times "
+                        f"what seeds do ({by_seeds:.2f}, n = {len(seeds)}); a difference of two runs carries it twice, "
+                        f"{by_rounding * 2**0.5:.2f}.")  # fmt: skip
+    return "\n".join([*lines, "", *said]) + "\n" if said else ""
+
+
+def spread_ratio(
+    values: Sequence[float], others: Sequence[float]
+) -> tuple[tuple[float, float], tuple[float, float, float]] | None:
+    """Two standard deviations, and their ratio with the 95 % interval of the F distribution; None with too few values.
+
+    >>> spread_ratio([0.0, 1.0, 2.0], [0.0, 2.0, 4.0])
+    ((1.0, 2.0), (0.5, 0.080..., 3.122...))
+    """
+    from scipy.stats import f
+
+    n, m = len(values), len(others)
+    if min(n, m) < FEWEST_SEEDS:
+        return None
+    one, other = (float(np.std(each, ddof=1)) for each in (values, others))
+    if not other:
+        return None
+    low, high = (float(f.ppf(p, n - 1, m - 1)) ** 0.5 for p in (0.025, 0.975))
+    return (one, other), (one / other, one / other / high, one / other / low)
 
 
 def main(stores: list[str]) -> None:
@@ -145,6 +178,8 @@ def main(stores: list[str]) -> None:
             (HERE / "methods_tuning.md").write_text(tuning(of["methods_tuning"]))
         if len(of["methods_interventions"]):
             (HERE / f"methods_interventions_{data}.md").write_text(interventions(of["methods_interventions"]))
+    if text := rounding(known):
+        (HERE / "rounding.md").write_text(text)
 
 
 if __name__ == "__main__":
