@@ -13,6 +13,7 @@ from wane.measures.ladder import COLUMNS
 from wane.runs.folder import RunFolder
 from wane.views.figures import draw_figure
 from wane.views.ladder import bars_of_methods, bars_of_run, joint_accuracy, ladder_sentence, with_ladders
+from wane.views.palette import INK
 from wane.views.report.page import report_page
 
 HISTORY = [[0.8, 0.6, np.nan, np.nan], [0.3, 0.1, 0.9, 0.9]]
@@ -135,10 +136,26 @@ def test_the_figure_of_a_run_of_seeds_and_of_methods(tmp_path):
     assert "One number added" in axes.get_title(loc="left").replace("\n", " ")
     other = write(tmp_path / "der", table(more=0.1), {"learner": {"name": "der"}})
     several = draw_figure("ladder", [run, other], width="column")
-    assert [a.get_title(loc="left") for a in several.axes] == ["cifar100: old tasks, at the end",
-                                                               "cifar100: all tasks, at the end"]  # fmt: skip
+    assert [a.get_title(loc="left") for a in several.axes] == ["cifar100: old tasks, at the end, n = 1",
+                                                               "cifar100: all tasks, at the end, n = 1"]  # fmt: skip
     seeds = draw_figure("ladder", [run, write(tmp_path / "er1", table(more=0.1), {"seed": 1})])
     assert [text.get_text() for text in seeds.axes[0].get_xticklabels()] == ["old tasks", "all tasks"]
+
+
+def test_bars_of_methods_have_intervals_from_three_seeds_on(tmp_path):
+    """ER has three seeds, DER two: ER comes first whatever the order of the runs, and every bar says its seeds."""
+    der = [write(tmp_path / f"der{seed}", table(more=0.02 * seed), {"learner": {"name": "der"}, "seed": seed})
+           for seed in range(2)]  # fmt: skip
+    er = [write(tmp_path / f"er{seed}", table(more=0.02 * seed), {"seed": seed}) for seed in range(3)]
+    old, _ = draw_figure("ladder", [*der, *er]).axes
+    assert [label.get_text().replace("\n", " ") for label in old.get_xticklabels()] == ["er, n = 3", "der, n = 2"]
+    ends = [line.get_xydata() for line in old.lines if line.get_color() == INK[0] and len(line.get_xydata()) == 2]
+    upright = [xy for xy in ends if xy[0, 0] == xy[1, 0]]
+    assert len(upright) == 4  # kept, one number, new head, all rows: of ER alone
+    assert all(0 < xy[0, 0] < 0.31 for xy in upright)  # right of the middle of the first bar, where no number stands
+    numbers = [text.get_position()[0] for text in old.texts if text.get_position()[0] < 0.5]
+    assert numbers
+    assert all(x < 0 for x in numbers)
 
 
 def test_runs_without_a_ladder_are_one_sentence(tmp_path):
