@@ -24,9 +24,10 @@ from wane.measures.history_files import (
     read_parquet,
 )
 from wane.measures.matrix import SignalMatrix
-from wane.measures.pooling import pooled_value
+from wane.measures.measured import MOST_TASKS, measured, task_of_each
+from wane.measures.pooling import pooled
 from wane.measures.task_map import grown, merged, tasks_of
-from wane.softmax.registry import SIGNALS, Bins
+from wane.softmax.registry import SIGNALS
 
 if TYPE_CHECKING:
     import pandas
@@ -45,8 +46,6 @@ Over = Literal["samples", "classes"]
 #: Where the tasks that were not learnt yet, and the untrained model, were measured, by the split that they belong to.
 FUTURE = {"test": "future", "test_task": "future_task"}
 UNTRAINED = {"test": "untrained", "test_task": "untrained_task"}
-#: Tasks that a history may have: a matrix of more would be tables for nobody.
-MOST_TASKS = 10**6
 BEFORE_TAUGHT = {*FUTURE.values(), *UNTRAINED.values()}
 
 
@@ -97,7 +96,7 @@ class History:
         data: str | None = None,
         costs: dict[str, list[int]] | None = None,
     ) -> None:
-        self.class_to_task = None if class_to_task is None else _tasks(class_to_task)
+        self.class_to_task = None if class_to_task is None else task_of_each(class_to_task)
         self._given = 0 if self.class_to_task is None else len(self.class_to_task)
         self.names = None if names is None else tuple(str(name) for name in names)
         if names is not None and self.class_to_task is not None and len(names) < len(self.class_to_task):
@@ -156,23 +155,7 @@ class History:
         step, task = whole("step", step, most=2**62), whole("task", task, most=MOST_TASKS)
         if not isinstance(split, str):
             raise ValueError(f"split is {split!r}: give a text, such as 'test'")
-        bins = None
-        if isinstance(metrics, Mapping):
-            means, n = metrics, _counts(metrics)
-        else:
-            if metrics.average is not None:
-                raise ValueError(f"the history needs a value per {self.kind}, not average={metrics.average!r}: "
-                                 f"record a {type(metrics).__name__} with average=None")  # fmt: skip
-            means = {name: value.cpu() for name, value in metrics.compute().items()}
-            # `compute` has put the counts of this process back: with several, n is that of all, as the means are
-            with metrics.sync_context(
-                metrics.dist_sync_fn, metrics.process_group, metrics.sync_on_compute, metrics.sync_on_compute
-            ):
-                n = metrics.counts.cpu().numpy().copy()
-                if (found := metrics.bins_of()) is not None:
-                    bins = np.stack(found, axis=-1).astype(np.float64)
-        held = [name for name in means if name in self.signals or SIGNALS.knows(name)]
-        columns = {name: _column(name, means[name], len(n)) for name in held}  # every check comes before any change
+        n, columns, bins = measured(metrics, self.kind, self.signals)  # every check comes before any change
         self._hold(columns)
         values = np.full((len(n), len(self.signals)), np.nan)
         for i, name in enumerate(self.signals):
@@ -210,19 +193,7 @@ class History:
             size: how many values there are.
         """
         union = np.zeros(len(evaluation.classes), dtype=np.int64) if union is None else union
-        column, row = self.column(evaluation, signal), SIGNALS[signal] if SIGNALS.knows(signal) else None
-        inside = union >= 0
-        union, n = union[inside], evaluation.n[inside]
-        if row is not None and row.pooled is not None:
-            if evaluation.bins is None:
-                return np.full(size, np.nan)
-            bins = np.zeros((size, *evaluation.bins.shape[1:]))
-            np.add.at(bins, union, evaluation.bins[inside])
-            return pooled_value(signal, Bins(*np.moveaxis(bins, -1, 0)))
-        total = np.bincount(union, weights=n * column[inside], minlength=size)
-        with np.errstate(invalid="ignore"):
-            mean: Array = total / np.bincount(union, weights=n, minlength=size)
-        return mean
+        return pooled(signal, self.column(evaluation, signal), evaluation.n, evaluation.bins, union, size)
 
     @property
     def frame(self) -> polars.DataFrame:
@@ -448,45 +419,3 @@ def _times(evaluations: list[Evaluation]) -> tuple[Ints, Ints]:
 
 def _plural(kind: str) -> str:
     return "classes" if kind == "class" else f"{kind}s"
-
-
-def _counts(metrics: Mapping[str, Any]) -> Ints:
-    """The numbers of samples of a mapping, checked."""
-    if "n" not in metrics or not any(SIGNALS.knows(name) for name in metrics):
-        raise ValueError(f"a mapping needs n and signals such as accuracy, but has {', '.join(map(str, metrics))}")
-    raw = _array(metrics["n"])
-    what = "give the number of samples of each class, whole and at least 0"
-    if raw.ndim != 1 or raw.dtype.kind not in "iuf":
-        raise ValueError(f"n is {metrics['n']!r}: {what}")
-    if (bad := ~((raw >= 0) & (raw < 2**53) & (raw == np.floor(raw)))).any():  # so written, it finds NaN too
-        raise ValueError(f"n holds {raw[bad][0]}: {what}")
-    return raw.astype(np.int64)
-
-
-def _tasks(class_to_task: Any) -> Ints:
-    """The task of each class, checked; -1 for one that belongs to no task."""
-    raw = _array(class_to_task)
-    ints = raw.astype(np.int64) if not raw.size or raw.dtype.kind in "iu" else np.full(1, -2)
-    if raw.ndim != 1 or ((ints < -1) | (ints > MOST_TASKS)).any():
-        raise ValueError(f"class_to_task is {class_to_task!r}: give a whole number from 0 for each class, or -1 for "
-                         "a class that belongs to no task")  # fmt: skip
-    return ints
-
-
-def _array(values: Any) -> NDArray[Any]:
-    """An array, also of a tensor; of what is no array of numbers, one of objects."""
-    values = values.detach().cpu() if hasattr(values, "detach") else values
-    try:
-        return np.asarray(values)
-    except (TypeError, ValueError):  # lists of different lengths
-        return np.array(None, dtype=object)
-
-
-def _column(name: str, values: Any, size: int) -> Array:
-    column = _array(values)
-    if column.dtype.kind not in "biuf":
-        raise ValueError(f"{name} is {values!r}: give a number for each class")
-    column = column.astype(np.float64)
-    if column.shape != (size,):
-        raise ValueError(f"{name} has shape {column.shape}, but n has {size} entries: give one value for each")
-    return column
