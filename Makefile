@@ -66,6 +66,9 @@ bench: setup
 
 results: $(READY)
 	$(BIN)/wane reproduce all --only-show --scale small --data cifar100 --data tiny_imagenet --runs results/runs --out results
+	$(BIN)/wane figure scales results/runs --out results/scales.png
+	$(BIN)/python results/methods.py
+	$(BIN)/python results/corrections.py
 	$(BIN)/python results/evidence.py
 
 docs: setup

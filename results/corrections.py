@@ -58,6 +58,8 @@ FEW = (1, 2, 5)
 SPLITS = 10
 #: The methods that the claim is about.
 METHODS = ("ER", "class-uniform, past", "ER-ACE", "DER++", "iCaRL")
+#: What the figure shows beside them: untuned, DER++ has much more bias.
+BESIDE = ("DER++ (0.3, 0.5)",)
 #: Points that a method may lose and still count as no worse.
 MARGIN = 0.5
 COLUMNS = ("data", "method", "seed", "rows", "by", "groups", "accuracy", "spread")
@@ -178,7 +180,8 @@ def cells(frame: pl.DataFrame, method: str, rows: str, by: str, groups: str) -> 
 def methods_of(frame: pl.DataFrame) -> list[str]:
     """Those of the claim first."""
     there = frame["method"].unique(maintain_order=True).to_list()
-    return sorted(there, key=lambda method: METHODS.index(method) if method in METHODS else len(METHODS))
+    first = (*METHODS, *BESIDE)
+    return sorted(there, key=lambda method: first.index(method) if method in first else len(first))
 
 
 def mean(values: Mapping[int, float]) -> str:
@@ -316,7 +319,7 @@ def figure(table: pl.DataFrame) -> Figure:
 
 def draw_gains(axes: Axes, frame: pl.DataFrame) -> None:
     """One data set: the methods side by side."""
-    there = [method for method in METHODS if cells(frame, method, *FITTED["nkl"])]
+    there = [method for method in (*METHODS, *BESIDE) if cells(frame, method, *FITTED["nkl"])]
     axes.axhline(0, color=SOFT_COLOUR, linewidth=0.6, zorder=0)
     labels = []
     for place, method in enumerate(there):
@@ -327,11 +330,10 @@ def draw_gains(axes: Axes, frame: pl.DataFrame) -> None:
             if gain.difference is None:
                 continue
             x = place + 0.11 * (number - (len(SHOWN) - 1) / 2)
-            if gain.low is not None and gain.high is not None and gain.n >= FEWEST_SEEDS:
+            if gain.low is not None and gain.high is not None:
                 axes.plot((x, x), (gain.low, gain.high), color=colour, linewidth=1.2, solid_capstyle="butt")
-            filled = gain.n >= FEWEST_SEEDS
             axes.plot(x, gain.difference, MARKS.get(which, "o"), color=colour, markersize=4,
-                      markerfacecolor=colour if filled else "white")  # fmt: skip
+                      markerfacecolor="white" if gain.low is None else colour)  # fmt: skip
     for which, (name, colour) in SHOWN.items():
         axes.plot([], [], MARKS.get(which, "o"), color=colour, markersize=4, label=name)
     if any(len(cells(frame, method, *NONE)) < FEWEST_SEEDS for method in there):

@@ -208,6 +208,8 @@ def _ratio(more: Numbers, less: Numbers, confidence: float) -> Interval:
     if not all(variances):
         return Interval(min(n, m), None, None, None)
     ratio = np.log2(variances[0] / variances[1]) / 2
+    if min(n, m) < FEWEST_SEEDS:
+        return Interval(min(n, m), float(ratio), None, None)
     low, high = (np.log2(f.ppf(p, n - 1, m - 1)) / 2 for p in ((1 - confidence) / 2, (1 + confidence) / 2))
     return Interval(min(n, m), float(ratio), float(ratio - high), float(ratio - low))
 

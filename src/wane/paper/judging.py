@@ -110,7 +110,7 @@ class Judged(NamedTuple):
 
         def bound(part: Interval) -> float:
             end = part.high if self.verdict == "does not hold" else part.low
-            return -inf if end is None or part.n < FEWEST_SEEDS else end
+            return -inf if end is None else end
 
         return min(there, key=bound, default=Interval(0, None, None, None))
 
@@ -210,7 +210,7 @@ def judged_table(judged: Sequence[Judged]) -> RenderableType:
             table.add_row(Text(visible(data), style="bold"))
         for each in sorted(of_data, key=lambda each: order.index(each.verdict)):
             worst = each.worst
-            few = f", n = {worst.n}" if worst.low is None or worst.n < FEWEST_SEEDS else ""
+            few = f", n = {worst.n}" if worst.low is None else ""
             more = f", worst of {len(each.parts)}" if len(each.parts) > 1 else ""
             measured = f"{_number(worst, each.claim.unit)}{few}{more}".replace("-", "−")
             table.add_row(Text(each.words, style=colours[each.verdict]), measured, each.claim.text)
@@ -218,10 +218,9 @@ def judged_table(judged: Sequence[Judged]) -> RenderableType:
 
 
 def _number(part: Interval, unit: str) -> str:
-    """With its interval, if there are seeds enough for one."""
     digits = 2 if unit.startswith(("points", "doublings")) else 3
-    there = part.low is not None and part.n >= FEWEST_SEEDS
-    return f"{part.difference:+.{digits}f}" + (f" [{part.low:+.{digits}f}, {part.high:+.{digits}f}]" if there else "")
+    around = "" if part.low is None else f" [{part.low:+.{digits}f}, {part.high:+.{digits}f}]"
+    return f"{part.difference:+.{digits}f}{around}"
 
 
 def _stands_for(data: str) -> str:

@@ -17,7 +17,7 @@ from wane.paper.judging import UNBROKEN, has_constant_rate
 from wane.paper.methods import class_uniform, er, trend, uniform_past, weights
 from wane.runs.folder import RunFolder
 from wane.runs.identity import Method, method_of
-from wane.views.statistics import FEWEST_SEEDS, Interval, counted, paired
+from wane.views.statistics import Interval, counted, paired
 from wane.views.summaries import accuracy_measures
 
 __all__ = ["QUESTIONS", "Answer", "Question", "answers", "answers_csv", "answers_markdown", "effective_share"]
@@ -211,6 +211,5 @@ def _shown(interval: Interval) -> str:
     if interval.difference is None:
         return ""
     bold = "**" if interval.decided else ""
-    there = interval.low is not None and interval.n >= FEWEST_SEEDS
-    around = f" [{interval.low:+.1f}, {interval.high:+.1f}]" if there else ""
+    around = "" if interval.low is None else f" [{interval.low:+.1f}, {interval.high:+.1f}]"
     return f"{bold}{interval.difference:+.1f}{around}{bold}, n = {interval.n}".translate(UNBROKEN)

@@ -38,7 +38,7 @@ def counted(intervals: Iterable[Interval]) -> str:
     >>> counted([Interval(3, 1.0, 0.2, 1.8), Interval(3, 1.0, -0.2, 2.2), Interval(1, 1.0, None, None)])
     '2 intervals, each at 95 % by itself: 1 excludes zero; if nothing were true, about 0 would.'
     """
-    given = [interval for interval in intervals if interval.low is not None and interval.n >= FEWEST_SEEDS]
+    given = [interval for interval in intervals if interval.low is not None]
     found = sum(interval.decided for interval in given)
     plural = "s" * (len(given) != 1)
     return (f"{len(given)} interval{plural}, each at 95 % by itself: {found} exclude{'s' * (found == 1)} zero; if "
@@ -48,12 +48,12 @@ def counted(intervals: Iterable[Interval]) -> str:
 def difference_text(found: Interval, *, digits: int = 1) -> str:
     """A difference with its interval as Markdown, in bold if that excludes zero; with fewer than three seeds, neither.
 
-    >>> difference_text(Interval(3, 1.0, 0.2, 1.8)), difference_text(Interval(2, -1.0, -1.1, -0.9))
+    >>> difference_text(Interval(3, 1.0, 0.2, 1.8)), difference_text(Interval(2, -1.0, None, None))
     ('**+1.0 [+0.2, +1.8]**', '−1.0, n = 2')
     """
     if found.difference is None:
         return ""
-    if found.low is None or found.high is None or found.n < FEWEST_SEEDS:
+    if found.low is None or found.high is None:
         return f"{found.difference:+.{digits}f}, n = {found.n}".replace("-", "−")
     shape = f"+.{digits}f"
     text = f"{found.difference:{shape}} [{found.low:{shape}}, {found.high:{shape}}]".replace("-", "−")
@@ -72,19 +72,19 @@ def mean_std(values: Iterable[float]) -> tuple[float | None, float | None]:
 
 
 def paired(values: Mapping[int, float], reference: Mapping[int, float], *, confidence: float = 0.95) -> Interval:
-    """The mean difference over the seeds that both have, with its t-interval; one seed gives no interval.
+    """The mean difference over the seeds that both have, with its t-interval; fewer than three seeds give none.
 
     >>> paired({0: 2.0, 1: 4.0, 2: 6.0, 9: 0.0}, {0: 1.0, 1: 2.0, 2: 3.0})
     Interval(n=3, difference=2.0, low=-0.484..., high=4.484...)
-    >>> paired({0: 2.0}, {0: 1.0})
-    Interval(n=1, difference=1.0, low=None, high=None)
+    >>> paired({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.0})
+    Interval(n=2, difference=1.0, low=None, high=None)
     """
     from scipy.stats import t
 
     d = np.array([values[seed] - reference[seed] for seed in values if seed in reference])
     d = d[~np.isnan(d)].round(9)  # otherwise a rounding error, the same in every seed, would count as a difference
     mean, std = mean_std(d)
-    if mean is None or std is None:
+    if mean is None or std is None or d.size < FEWEST_SEEDS:
         return Interval(d.size, mean, None, None)
     half = float(t.ppf((1 + confidence) / 2, d.size - 1)) * std / d.size**0.5
     return Interval(d.size, mean, mean - half, mean + half)

@@ -13,7 +13,6 @@ from wane.views.comparable_runs import BASELINE, CONTROL, CONTROL_PAST, by_setti
 from wane.views.figures.style import new_figure, plain, styled
 from wane.views.ladder import MEANS, PARTS, Bar, Measured, bars_of_methods, bars_of_run, ladder_sentence, with_ladders
 from wane.views.palette import INK, LADDER, SOFT
-from wane.views.statistics import FEWEST_SEEDS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,7 +112,7 @@ def draw_bars(axes: Axes, bars: Sequence[Bar], *, letters: int = 16, dark: bool 
     for x, bar in zip(places, bars, strict=True):
         reached = 0.0
         # intervals have the right half of a bar to themselves, so that numbers stay legible
-        between = bar.seeds >= FEWEST_SEEDS and any(level.low is not None for level in bar.levels.values())
+        between = any(level.low is not None for level in bar.levels.values())
         middle = x - 0.2 * WIDE if between else x
         left, right = x - WIDE / 2, x + WIDE / 2
         for part in PARTS:
@@ -135,7 +134,7 @@ def draw_bars(axes: Axes, bars: Sequence[Bar], *, letters: int = 16, dark: bool 
                 axes.plot((right, right + 0.06), (level, level), color=colours[part], linewidth=1.6,
                           solid_capstyle="butt")  # fmt: skip
             interval = bar.levels[part]
-            if between and interval.low is not None and interval.high is not None:
+            if interval.low is not None and interval.high is not None:
                 at = x + WIDE * (0.05 + list(PARTS).index(part) / 8)
                 axes.plot((at, at), (interval.low, interval.high), color=colours["ink"], linewidth=0.8)
         if bar.oracle is not None:

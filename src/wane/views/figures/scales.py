@@ -173,12 +173,12 @@ def _draw_panel(
                 effect = place.effects[method][measure]
                 x = log10(place.replays) + APART * span * (number - (len(there) - 1) / 2)
                 line.append((x, effect.difference))
-                _mark(axes, x, effect, colour, "o", whole=effect.n >= FEWEST_SEEDS)
+                _mark(axes, x, effect, colour, "o")
         axes.plot(*zip(*line, strict=True), color=colour, linewidth=1, zorder=1)
         axes.plot([], [], "o-", color=colour, linewidth=1, markersize=4, label=name)
     for method, effect in published.items():
         x = own + APART * span * beside * (len(there) + 1) / 2
-        _mark(axes, x, effect, draws[method][1], "*", whole=True)
+        _mark(axes, x, effect, draws[method][1], "*")
         axes.plot([], [], "*", color=draws[method][1], markersize=7, label=f"{draws[method][0]}, the paper")
     if any(effect[measure].n < FEWEST_SEEDS for place in places for effect in place.effects.values()):
         axes.plot([], [], "o", color=SOFT_COLOUR, markerfacecolor="white", markersize=4,
@@ -196,11 +196,11 @@ def _named(place: Place, measure: str) -> str:
     return ", ".join(filter(None, (place.name, f"n = {seeds}")))
 
 
-def _mark(axes: Axes, x: float, effect: Interval, colour: str, marker: str, *, whole: bool) -> None:
+def _mark(axes: Axes, x: float, effect: Interval, colour: str, marker: str) -> None:
     """A mark with its interval; an open one without, where there are too few seeds for it."""
-    if whole and effect.low is not None and effect.high is not None:
+    if effect.low is not None and effect.high is not None:
         axes.plot((x, x), (effect.low, effect.high), color=colour, linewidth=1.1, solid_capstyle="butt")
     assert effect.difference is not None
-    face = colour if whole else "white"
+    face = "white" if effect.low is None else colour
     axes.plot(x, effect.difference, marker, color=colour, markerfacecolor=face, zorder=3,
               markersize=7 if marker == "*" else 4)  # fmt: skip

@@ -11,6 +11,7 @@ import polars as pl
 from wane.escaping import csv_table, latex, markdown, visible
 from wane.measures.summaries import SUMMARIES
 from wane.registry import Registry
+from wane.views.statistics import FEWEST_SEEDS
 from wane.views.summaries import Column, accuracy_columns
 from wane.views.tables.run_tables import RunTable
 
@@ -118,8 +119,10 @@ def legend(table: RunTable) -> list[str]:
     if "corrected" in shown:
         lines.append("(corrected): with offsets added to the logits, as record.correction of each run says.")
     if frame["er_n"].max():
-        lines.append("Differences are paired by seed, with 95 % t-intervals, each for itself. The best is marked only "
-                     f"where its interval to {table.baseline} excludes zero.")  # fmt: skip
+        lines.append(
+            f"Differences are paired by seed, with 95 % t-intervals (from {FEWEST_SEEDS} seeds on), each for "
+            f"itself. The best is marked only where its interval to {table.baseline} excludes zero."
+        )  # fmt: skip
     elif table.comparable and table.baseline == "ER":
         lines.append("No run of plain ER with a seed in common: no differences, and nothing is marked as best. Choose "
                      "another row to compare with by --baseline.")  # fmt: skip
