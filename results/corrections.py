@@ -371,7 +371,8 @@ def main(stores: Sequence[str]) -> None:
         print(run.name, flush=True)
         pl.DataFrame(rows, infer_schema_length=None).select(COLUMNS).write_csv(path)
     if not rows:
-        raise SystemExit("no run was measured yet: give the stores of finished runs of `wane sweep methods`")
+        print("no run was measured yet: give the stores of finished runs of `wane sweep methods`")
+        return
     write_all(pl.read_csv(path), HERE)
 
 
