@@ -11,6 +11,7 @@ from training.tiny_problem import results, run, stop, tiny_config, tiny_dataset
 from wane.errors import DamagedError
 from wane.runs.folder import RunFolder
 from wane.runs.lock import LostError, held
+from wane.runs.sums import ABSENT, parse_sums, render_sums
 from wane.runs.writing import fence, staging_in
 from wane.streams import DataError
 from wane.training.checkpoint import load_checkpoint, save_checkpoint
@@ -58,6 +59,16 @@ def test_a_bit_flip_in_any_file_of_a_stopped_run(name, stopped, folders):
     healed = ends(stopped, folders / "whole", name)
     rewritten = ("about.json", "history.parquet", "replay.parquet", "checkpoint.pt", "checkpoint.previous.pt")
     assert healed == (name in rewritten)
+
+
+@pytest.mark.parametrize("name", ["history.parquet", "replay.parquet", "checkpoint.pt"])
+def test_a_damaged_file_of_a_run_that_only_lacks_its_summary(name, folders, tmp_path):
+    folder = shutil.copytree(folders / "whole", tmp_path / "run")
+    (folder / "summary.json").unlink()
+    data = bytearray((folder / name).read_bytes())
+    data[len(data) // 2] ^= 4
+    (folder / name).write_bytes(data)
+    assert ends(folder, folders / "whole", name) == (name != "checkpoint.pt")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -148,14 +159,20 @@ def test_who_was_suspended_before_any_move_and_lost_the_run_changes_nothing(mome
     assert contents() == after
 
 
-def test_what_a_kill_after_the_summary_left_is_cleared_away(folders, tmp_path):
+@pytest.mark.parametrize("previous", [True, False])
+def test_what_a_kill_after_the_summary_left_is_cleared_away(previous, folders, tmp_path):
     folder = shutil.copytree(folders / "whole", tmp_path / "run")
-    shutil.copy(folder / "checkpoint.pt", folder / "checkpoint.previous.pt")
+    sums = (folder / "sums.sha256").read_bytes()
+    if previous:
+        shutil.copy(folder / "checkpoint.pt", folder / "checkpoint.previous.pt")
+    left = parse_sums(sums, "sums.sha256") | {"checkpoint.previous.pt": ("0" * 64, ABSENT)}
+    (folder / "sums.sha256").write_bytes(render_sums(left))
     (folder / "lock.3").write_text('{"host": "elsewhere", "pid": 1}')
     os.utime(folder / "lock.3", (0, 0))
     (folder / ".writing-dead").mkdir()
     run(CONFIG, folder)
     assert {path.name for path in folder.iterdir()} == {path.name for path in (folders / "whole").iterdir()}
+    assert (folder / "sums.sha256").read_bytes() == sums
 
 
 def test_a_read_only_place_is_named(tmp_path):

@@ -52,8 +52,9 @@ def tidy(folder: Path) -> None:
     left = [name for name in os.listdir(folder) if name == PREVIOUS or name.startswith((STAGING, LOCK))]
     if not left or not (folder / SUMMARY).exists():
         return
-    with contextlib.suppress(HeldError, CheckpointError, LostError), held(folder):
+    with contextlib.suppress(HeldError, CheckpointError, LostError), held(folder) as files:
         remove(folder / PREVIOUS)
+        files.settle()
 
 
 def owner(folder: Path, *, now: float | None = None) -> Owner | None:

@@ -113,6 +113,11 @@ class RunFiles:
                 self._sums = parse_sums(self._published, str(self.folder / SUMS))
         return self._sums
 
+    @property
+    def has_written(self) -> bool:
+        """Whether the sums may be other than before."""
+        return self._sums is not None
+
     def write(self, name: str, data: bytes | None, *, keep_as: str | None = None) -> None:
         """Put `data` in the place of a file, whose content until now is kept under another name; None removes it."""
         new, sums = sum_of(data), self.sums
@@ -146,10 +151,10 @@ class RunFiles:
 
     def settle(self) -> None:
         """List for every file the one sum that it has now."""
-        if self._sums is None or not self.staging.is_dir():
+        if not self.staging.is_dir():
             return
         settled: Sums = {}
-        for name, digests in self._sums.items():
+        for name, digests in self.sums.items():
             if len(digests) > 1 and (found := self._actual(name)) in digests:
                 digests = (found,)
             gone = name in MAY_LACK and not (self.folder / name).exists()
@@ -232,7 +237,8 @@ def writing(
         else:
             _held[key] = before
         with suppress(OSError, CheckpointError, LostError, DamagedError):
-            files.settle()  # whatever ended the run matters more
+            if files.has_written:
+                files.settle()  # whatever ended the run matters more
         if given is None:
             discard(staging)
 

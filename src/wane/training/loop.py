@@ -75,6 +75,8 @@ def train(
         if saved is None and team.is_first:  # what a killed attempt, or one with other settings, left
             remove(*(folder / name for name in ADDED_TO))
         resume(session, saved)
+        if saved is not None and team.is_first:  # damaged ones are put right, also if no epoch is left to be done
+            write_tables(session)
         session.events.run_started(session)
         for task in list(session.stream)[state.position.task :]:
             if state.position.epoch == 0:
@@ -208,12 +210,17 @@ def describe(session: Session) -> About:
 
 def write_down(session: Session) -> None:
     """What a run leaves of an epoch."""
+    write_tables(session)
+    # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
+    save_checkpoint(session.folder, {**session.state.state_dict(), **belongs_to(session)})
+
+
+def write_tables(session: Session) -> None:
+    """The files whose whole content is in the state."""
     state, folder = session.state, session.folder
     write_atomically(folder / HISTORY, state.history.write_parquet)
     if state.memory is not None:
         state.replay_log.write(folder / REPLAY)
-    # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
-    save_checkpoint(folder, {**state.state_dict(), **belongs_to(session)})
 
 
 def diverged(what: str, config: Config, task: Task, epoch: int) -> DivergedError:

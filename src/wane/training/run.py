@@ -78,9 +78,10 @@ def run(
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder: give a new or empty folder as --out")
-    if (folder / SUMMARY).exists() and not any(listener.hears_of_done_runs for listener in listeners):
+    if (folder / SUMMARY).exists():
         tidy(folder)
-        return run_held(config, folder)  # it is only read
+        if not any(listener.hears_of_done_runs for listener in listeners):
+            return run_held(config, folder)  # it is only read
     with held(folder):
         return run_held(config, folder, dataset=dataset, model=model, listeners=listeners)
 
