@@ -196,7 +196,7 @@ LINES, LENGTH = 12, 3000
 def complaint(ended: Ended, *, codes: Sequence[int] = (0, 1, 2)) -> str | None:
     """What is wrong with how a command ended, None if it ended well or in a sentence."""
     if ended.code < 0:
-        return f"killed by {signal.Signals(-ended.code).name}: {ended.err[-800:]}"
+        return f"killed by {signal.Signals(-ended.code).name}: {ended.err[-3000:]}"
     if "Traceback (most recent call last)" in ended.err:
         return f"traceback: {ended.err.strip()[-800:]}"
     if ended.escaped:

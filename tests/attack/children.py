@@ -54,8 +54,9 @@ class Child:
             pid, status = os.waitpid(self.pid, os.WNOHANG | (os.WUNTRACED if until_stopped else 0))
             if pid:
                 break
-            if time.monotonic() > deadline:
-                os.killpg(self.pid, signal.SIGKILL)
+            if time.monotonic() > deadline:  # it prints where it hangs, see faulthandler
+                os.killpg(self.pid, signal.SIGABRT if time.monotonic() < deadline + 5 else signal.SIGKILL)
+                pause = 1
             time.sleep(pause)
             pause = min(pause * 1.2, 0.02)
         if os.WIFSTOPPED(status):

@@ -91,6 +91,8 @@ def test_views_do_not_show_what_was_changed(part, folders, tmp_path):
     if part != "summary":
         with pytest.raises(DamagedError, match=f"{path.name} is missing"):
             getattr(RunFolder(folder), part)
+        with pytest.raises(DamagedError, match=f"{path.name} is missing"):
+            RunFolder(folder).has(path.name)  # views leave out what a run does not have
 
 
 def test_sha256sum_can_check_a_finished_run(folders):

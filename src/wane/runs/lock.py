@@ -21,9 +21,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wane.errors import CheckpointError
+from wane.errors import CheckpointError, DamagedError
 from wane.runs.layout import LOCK, PREVIOUS, STAGING, SUMMARY
 from wane.runs.lease import BEAT, STALE, HeldError, LostError, Owner, is_dead, is_silent, leased, parse_owner
+from wane.runs.reading import read_file
 from wane.runs.writing import RunFiles, discard, fence, remove, staging_in, writing
 
 __all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "held", "is_dead", "owner", "tidy"]
@@ -52,9 +53,11 @@ def tidy(folder: Path) -> None:
     left = [name for name in os.listdir(folder) if name == PREVIOUS or name.startswith((STAGING, LOCK))]
     if not left or not (folder / SUMMARY).exists():
         return
-    with contextlib.suppress(HeldError, CheckpointError, LostError), held(folder) as files:
-        remove(folder / PREVIOUS)
-        files.settle()
+    with contextlib.suppress(HeldError, CheckpointError, LostError, DamagedError):
+        read_file(folder, SUMMARY)  # a damaged run is left as it is: whoever reads it says so
+        with held(folder) as files:
+            remove(folder / PREVIOUS)
+            files.settle()
 
 
 def owner(folder: Path, *, now: float | None = None) -> Owner | None:
