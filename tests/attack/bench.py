@@ -193,10 +193,15 @@ def difference(expected: Files, found: Files) -> str | None:
 LINES, LENGTH = 12, 3000
 
 
+def _stacks(err: str) -> str:
+    """What faulthandler printed, without the list of extensions."""
+    return "\n".join(line for line in err.splitlines() if not line.startswith("Extension modules:"))[-3000:]
+
+
 def complaint(ended: Ended, *, codes: Sequence[int] = (0, 1, 2)) -> str | None:
     """What is wrong with how a command ended, None if it ended well or in a sentence."""
     if ended.code < 0:
-        return f"killed by {signal.Signals(-ended.code).name}: {ended.err[-3000:]}"
+        return f"killed by {signal.Signals(-ended.code).name}: {_stacks(ended.err)}"
     if "Traceback (most recent call last)" in ended.err:
         return f"traceback: {ended.err.strip()[-800:]}"
     if ended.escaped:

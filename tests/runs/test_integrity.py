@@ -177,6 +177,17 @@ def test_what_a_kill_after_the_summary_left_is_cleared_away(previous, folders, t
     assert (folder / "sums.sha256").read_bytes() == sums
 
 
+def test_a_kill_between_two_names_of_one_checkpoint(tmp_path):
+    with held(tmp_path) as files:
+        files.write("checkpoint.pt", b"first")
+    os.link(tmp_path / "checkpoint.pt", tmp_path / "checkpoint.previous.pt")
+    with held(tmp_path) as files:
+        files.write("checkpoint.pt", b"second", keep_as="checkpoint.previous.pt")
+        assert (tmp_path / "checkpoint.previous.pt").read_bytes() == b"first"
+        files.write("checkpoint.previous.pt", None)
+        assert not (tmp_path / "checkpoint.previous.pt").exists()
+
+
 def test_a_read_only_place_is_named(tmp_path):
     disk = tmp_path / "disk"
     disk.mkdir()

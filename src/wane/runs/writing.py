@@ -28,6 +28,7 @@ from wane.runs.layout import (
     FLOW,
     HISTORY,
     LADDER,
+    LOGGED,
     OWN_LOOP,
     PREVIOUS,
     RECOVERY,
@@ -108,7 +109,8 @@ class RunFiles:
             try:
                 self._published = (self.folder / SUMS).read_bytes()
             except FileNotFoundError:
-                self._sums = {name: (found,) for name in LISTED if (found := self._actual(name)) != ABSENT}
+                names = (*LISTED, *(path.name for path in self.folder.glob(LOGGED)))
+                self._sums = {name: (found,) for name in names if (found := self._actual(name)) != ABSENT}
             else:
                 self._sums = parse_sums(self._published, str(self.folder / SUMS))
         return self._sums
@@ -180,6 +182,8 @@ class RunFiles:
                 raise
             os.replace(self.folder / name, second)  # a file system without links
         os.replace(second, self.folder / keep_as)
+        # a name is not moved onto another of the same file, as it is after a kill between this move and the next
+        second.unlink(missing_ok=True)
 
     def _stage(self, name: str, data: bytes) -> None:
         with self._staged(name).open("wb") as file:
