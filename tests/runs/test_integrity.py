@@ -124,13 +124,24 @@ def test_other_data_is_noticed(stopped):
 @pytest.mark.parametrize(
     "change",
     [{"position": {"task": -1, "epoch": 0, "step": 0}}, {"position": {"task": "x", "epoch": 0, "step": 0}},
-     {"learner": {}}, {"position": {"odd": 1}}, {"memory": {}}, {"history": {}}, {"generators": {"order": 3}},
-     {"run": "another"}],
+     {"position": {"task": 1, "epoch": 0, "step": 12}}, {"position": {"task": 0, "epoch": 2, "step": 8}},
+     {"position": {"task": 1, "epoch": 1, "step": 15}}, {"learner": {}}, {"position": {"odd": 1}}, {"memory": {}},
+     {"memory": None}, {"history": {}}, {"generators": {"order": 3}}, {"generators": {}}, {"seconds": "long"},
+     {"seconds": float("nan")}, {"global_generator": None}, {"optimiser": None}, {"replay_log": {}}, {"run": "another"},
+     "learner in half precision", "memory of other labels", "memory that saw nothing", "a shorter log"],
     ids=str,
 )  # fmt: skip
 def test_a_checkpoint_with_foreign_content(change, stopped):
     state = load_checkpoint(stopped)
     (stopped / "sums.sha256").unlink()
+    if change == "learner in half precision":
+        change = {"learner": {name: value.half() for name, value in state["learner"].items()}}
+    elif change == "memory of other labels":
+        change = {"memory": {**state["memory"], "labels": state["memory"]["labels"] + 3}}
+    elif change == "memory that saw nothing":
+        change = {"memory": {**state["memory"], "seen": state["memory"]["seen"] * 0}}
+    elif change == "a shorter log":
+        change = {"replay_log": {**state["replay_log"], "at": state["replay_log"]["at"][:-1]}}
     save_checkpoint(stopped, {**state, **change})
     with pytest.raises(DamagedError, match=r"the checkpoint in .*delete the checkpoints there"):
         run(CONFIG, stopped, dataset=tiny_dataset())

@@ -15,7 +15,6 @@ import json
 import os
 import re
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -155,15 +154,17 @@ def _not_written(path: Path, error: OSError) -> CheckpointError:
 
 def _clock(folder: Path) -> float:
     """The time by the clock that also stamps signs of life: on a network file system, the server's."""
-    scratch = folder / f".{LOCK}{os.getpid()}.{threading.get_ident()}.tmp"
     try:
-        scratch.touch()
+        scratch = staging_in(folder)  # should we be killed now, the next holder clears it away with others of its kind
+    except OSError:
+        return time.time()
+    try:
         return scratch.stat().st_mtime
     except OSError:
         return time.time()
     finally:
         with contextlib.suppress(OSError):
-            scratch.unlink(missing_ok=True)
+            scratch.rmdir()
 
 
 def _locks(folder: Path) -> list[Path]:
