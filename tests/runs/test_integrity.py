@@ -172,17 +172,18 @@ def test_who_was_suspended_before_any_move_and_lost_the_run_changes_nothing(mome
     assert contents() == after
 
 
-@pytest.mark.parametrize("previous", [True, False])
-def test_what_a_kill_after_the_summary_left_is_cleared_away(previous, folders, tmp_path):
+@pytest.mark.parametrize(("previous", "lock"), [(True, True), (False, True), (False, False)])
+def test_what_a_kill_after_the_summary_left_is_cleared_away(previous, lock, folders, tmp_path):
     folder = shutil.copytree(folders / "whole", tmp_path / "run")
     sums = (folder / "sums.sha256").read_bytes()
     if previous:
         shutil.copy(folder / "checkpoint.pt", folder / "checkpoint.previous.pt")
     left = parse_sums(sums, "sums.sha256") | {"checkpoint.previous.pt": ("0" * 64, ABSENT)}
     (folder / "sums.sha256").write_bytes(render_sums(left))
-    (folder / "lock.3").write_text('{"host": "elsewhere", "pid": 1}')
-    os.utime(folder / "lock.3", (0, 0))
-    (folder / ".writing-dead").mkdir()
+    if lock:
+        (folder / "lock.3").write_text('{"host": "elsewhere", "pid": 1}')
+        os.utime(folder / "lock.3", (0, 0))
+        (folder / ".writing-dead").mkdir()
     run(CONFIG, folder)
     assert {path.name for path in folder.iterdir()} == {path.name for path in (folders / "whole").iterdir()}
     assert (folder / "sums.sha256").read_bytes() == sums

@@ -21,9 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from wane.errors import CheckpointError, DamagedError
-from wane.runs.layout import LOCK, PREVIOUS, STAGING, SUMMARY
+from wane.runs.layout import LOCK, PREVIOUS, STAGING, SUMMARY, SUMS
 from wane.runs.lease import BEAT, STALE, HeldError, LostError, Owner, is_dead, is_silent, leased, parse_owner
 from wane.runs.reading import read_file
+from wane.runs.sums import parse_sums
 from wane.runs.writing import RunFiles, discard, fence, remove, staging_in, writing
 
 __all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "held", "is_dead", "owner", "tidy"]
@@ -49,14 +50,20 @@ def held(folder: Path, *, patience: float = 0.0) -> Iterator[RunFiles]:
 
 def tidy(folder: Path) -> None:
     """Clear away what a process left that was killed after its run was done; nothing if another holds the run."""
-    left = [name for name in os.listdir(folder) if name == PREVIOUS or name.startswith((STAGING, LOCK))]
-    if not left or not (folder / SUMMARY).exists():
-        return
-    with contextlib.suppress(HeldError, CheckpointError, LostError, DamagedError):
+    with contextlib.suppress(HeldError, CheckpointError, LostError, DamagedError, FileNotFoundError):
+        names = os.listdir(folder)
+        left = [name for name in names if name == PREVIOUS or name.startswith((STAGING, LOCK))]
+        if SUMMARY not in names or not (left or _is_unsettled(folder)):
+            return
         read_file(folder, SUMMARY)  # a damaged run is left as it is: whoever reads it says so
         with held(folder) as files:
             remove(folder / PREVIOUS)
             files.settle()
+
+
+def _is_unsettled(folder: Path) -> bool:
+    """Whether the sums still list what a file was before: the process was stopped when it had moved the last one."""
+    return any(len(sums) > 1 for sums in parse_sums((folder / SUMS).read_bytes(), str(folder / SUMS)).values())
 
 
 def owner(folder: Path, *, now: float | None = None) -> Owner | None:
