@@ -255,7 +255,9 @@ def _blaming(path: str) -> Iterator[None]:
     """What goes wrong inside is the file's fault: Polars, NumPy and zipfile each have errors of their own for that."""
     try:
         yield
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of polars is no Exception
         raise ValueError(f"{path} is damaged or of something else ({error}): restore it, or delete it") from None
 
 
