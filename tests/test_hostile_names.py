@@ -9,13 +9,16 @@ import numpy as np
 import polars as pl
 import pytest
 from typer.testing import CliRunner
+from views.hand_made import made_history, write_run
 
 import wane
 from wane.cli import app
 from wane.escaping import csv_cell, csv_table, latex, markdown, visible
 from wane.names import safe_name
+from wane.paper.reproduction import write_reproduction
 from wane.runs.archive import archive
 from wane.runs.folder import find_runs
+from wane.sweeps.plan import Planned
 
 SOURCE = Path(__file__).parent.parent / "src" / "wane"
 HOSTILE = "=1+1\n\\input{x}<script>alert(1)</script>\x1b[31m|`[link](x)`[red]:x:C:x\u202eevil & 50% $x$ _{#}"
@@ -136,6 +139,65 @@ def test_saved_predictions(predictions):
             assert "C:x:" in found.stdout
     assert "<script>alert" not in page.read_text()
     assert "\u202e" not in page.read_text()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["record.signals=['/../../y']", "learner.trend.signal=/../../y", "learner.weights.signal=../y",
+     "learner.name=../../y", "model.name=../../y", "data.name=../../y"],
+)  # fmt: skip
+def test_an_unknown_name_is_said_before_a_folder_is_made(setting, tmp_path, monkeypatch):
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    monkeypatch.chdir(inside)
+    found = CliRunner().invoke(app, ["run", "diagnostics", "--quiet", "--set", setting])
+    assert found.exit_code == 2
+    assert [*tmp_path.rglob("*")] == [tmp_path / "a", inside]
+
+
+def test_a_recipe_is_no_path(tmp_path, monkeypatch):
+    inside = tmp_path / "a" / "b"
+    inside.mkdir(parents=True)
+    monkeypatch.chdir(inside)
+    ran = []
+    monkeypatch.setattr("wane.training.run.run", lambda _config, folder, **_: ran.append(folder) or {})
+    CliRunner().invoke(app, ["run", "diagnostics", "--quiet", "--set", "recipe=../../x"])
+    assert ran == [Path("runs/_.._.._x-seed0")]
+
+
+def test_files_of_a_reproduction(tmp_path):
+    """Data sets of which one is called as the other with a suffix, or hostile, have files of their own."""
+    history, names = made_history([[0.8, 0.8, np.nan, np.nan]] * 2 + [[0.1, 0.0, 0.5, 0.6]] * 2), ("x.v1", "x.v2")
+    runs = [
+        write_run(tmp_path / f"{data[:4]}{seed}{'past' if more else ''}",
+                  [{"data": {"name": data}, "seed": seed}, more], history=history)
+        for data in (*names, "<img src=x>|../..")
+        for seed in range(2)
+        for more in ({}, {"memory": {"draw": "class_uniform", "scope": "past"}})
+    ]  # fmt: skip
+    write_reproduction({"diagnostics": [Planned("er", run.config) for run in runs]}, runs, tmp_path / "out")
+    for name in names:
+        assert (tmp_path / "out" / f"diagnostics_{name}.json").exists()
+        assert (tmp_path / "out" / f"trajectories_{name}.png").exists()
+    written = [path for path in (tmp_path / "out").rglob("*") if path.suffix in (".md", ".html")]
+    assert not re.search(r"(?<!\\)<img src=x", "".join(path.read_text() for path in written))
+    assert len(list(tmp_path.iterdir())) == len(runs) + 1
+
+
+#: What writes to a page, a table or a terminal, each with the files where it may stand.
+WAYS = {
+    r"\bEnvironment\(": {"page_template.py"},
+    r"\bMarkup\(|from markupsafe": {"page_template.py", "page.py", "svg.py"},
+    r"\\\\begin\{|\\\\\\\\ *\\n": {"formats.py"},
+    r"csv\.writer|DictWriter|\.to_csv\(": set(),
+    r"sys\.std(out|err)\.write": set(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_else_writes_names(way):
+    found = {path.name for path in SOURCE.rglob("*.py") if re.search(way, path.read_text(encoding="utf-8"))}
+    assert found <= WAYS[way]
 
 
 def test_an_archive_is_never_the_runs_themselves(tmp_path):

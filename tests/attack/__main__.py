@@ -69,7 +69,7 @@ def _attack(bench: Bench, todo: Sequence[Case], seed: int, jobs: int, *, until: 
             continue
         code = 1
         try:
-            with note.open("w") as file:
+            with note.open("w", buffering=1) as file:
                 for name, index in todo[job::jobs]:
                     if time.monotonic() > until:
                         break

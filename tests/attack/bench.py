@@ -1,5 +1,6 @@
 """What attacks start from: an unhindered run and sweep, their files at several moments, and fresh copies of all."""
 
+import hashlib
 import importlib
 import json
 import os
@@ -19,10 +20,12 @@ SWEEP = (
     "sweep", "attacked.toml", "--over", "seed=0,1", "--out", "store", "--engine", "tests.attack.problem:one_by_one",
 )  # fmt: skip
 #: How far into its file operations a run is stopped, for attacks on stopped runs.
-STAGES = (0.2, 0.4, 0.6, 0.8, 0.95)
+STAGES = (0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.88, 0.91, 0.95)
 
 #: Of a run, what says nothing of its result: who ran it, when, and how long it took.
 PASSING = ("lock.", "log.txt", ".notes")
+WRONG = b" is wrong"  # marks a line of sums.sha256
+TIMED = ("seconds", "machine", "versions")  # of its summary
 Files = dict[str, bytes]
 Shown = tuple[str, bytes]  # what a view printed, and what it wrote
 
@@ -102,6 +105,8 @@ def make_bench(root: Path, kinds: Collection[str]) -> Bench:
         ended = must(wane(root / f"finished.{name}", *command))
         bench.operations[name] = len(ended.operations)
     bench.run, bench.sweep = contents(root / "finished.run"), contents(root / "finished.sweep")
+    untrue = [name for name, data in (bench.run | bench.sweep).items() if name.endswith("sums.sha256") if WRONG in data]
+    assert not untrue, f"the unhindered command wrote a wrong {untrue[0]}"
     for stage in STAGES if "stopped" in kinds else ():
         box = root / f"stopped.{stage}"
         shutil.copytree(root / "empty", box)
@@ -144,19 +149,35 @@ def contents(box: Path) -> Files:
     for path in sorted((box / "store").rglob("*")):
         name = path.relative_to(box).as_posix()
         if path.is_file() and not path.name.startswith(PASSING):
-            found[name] = _lasting(path.name, path.read_bytes())
+            found[name] = _lasting(path, path.read_bytes())
     return found
 
 
-def _lasting(name: str, data: bytes) -> bytes:
-    if name == "summary.json":
+def _lasting(path: Path, data: bytes) -> bytes:
+    if path.name == "summary.json":
         summary = json.loads(data)
-        for key in ("seconds", "machine", "versions"):
+        for key in TIMED:
             summary.pop(key, None)
         return json.dumps(summary).encode()
-    if name.startswith("checkpoint"):
+    if path.name.startswith("checkpoint"):
         return b""  # it holds the seconds that were needed; that it is there is what counts
+    if path.name == "sums.sha256":
+        return _lasting_sums(path.parent, data)
     return data
+
+
+def _lasting_sums(folder: Path, data: bytes) -> bytes:
+    """Each line, of a file that holds seconds without its sum; marked if it is not true of the file beside it."""
+    *lines, last = data.splitlines(keepends=True)
+    whole = last == f"# {hashlib.sha256(b''.join(lines)).hexdigest()}\n".encode()
+    kept = []
+    for line in lines:
+        digest, name = line.decode().rstrip("\n").split("  ", 1)
+        path = folder / name
+        true = path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == digest
+        timed = name == "summary.json" or name.startswith("checkpoint")
+        kept.append(f"{name} {'its sum' if timed else digest}".encode() + (b"" if true else WRONG))
+    return b"\n".join([*kept, b"" if whole else WRONG])
 
 
 def difference(expected: Files, found: Files) -> str | None:
@@ -172,10 +193,15 @@ def difference(expected: Files, found: Files) -> str | None:
 LINES, LENGTH = 12, 3000
 
 
+def _stacks(err: str) -> str:
+    """What faulthandler printed, without the list of extensions."""
+    return "\n".join(line for line in err.splitlines() if not line.startswith("Extension modules:"))[-3000:]
+
+
 def complaint(ended: Ended, *, codes: Sequence[int] = (0, 1, 2)) -> str | None:
     """What is wrong with how a command ended, None if it ended well or in a sentence."""
     if ended.code < 0:
-        return f"killed by {signal.Signals(-ended.code).name}: {ended.err[-800:]}"
+        return f"killed by {signal.Signals(-ended.code).name}: {_stacks(ended.err)}"
     if "Traceback (most recent call last)" in ended.err:
         return f"traceback: {ended.err.strip()[-800:]}"
     if ended.escaped:

@@ -2,6 +2,7 @@
 
 import faulthandler
 import fcntl
+import itertools
 import os
 import resource
 import signal
@@ -54,8 +55,9 @@ class Child:
             pid, status = os.waitpid(self.pid, os.WNOHANG | (os.WUNTRACED if until_stopped else 0))
             if pid:
                 break
-            if time.monotonic() > deadline:
-                os.killpg(self.pid, signal.SIGKILL)
+            if time.monotonic() > deadline:  # it prints where it hangs, see faulthandler
+                os.killpg(self.pid, signal.SIGABRT if time.monotonic() < deadline + 5 else signal.SIGKILL)
+                pause = 1
             time.sleep(pause)
             pause = min(pause * 1.2, 0.02)
         if os.WIFSTOPPED(status):
@@ -182,14 +184,12 @@ def _limit(file_size: int | None, dies_of_size: bool) -> None:
 
 def _watch(box: str, escaped: int, ops: int, attack: Attack | None, at: int) -> None:
     """Write down every operation on files in the box, and every writing one outside of it; attack the one at `at`."""
-    inside, done = box + os.sep, 0
+    inside, numbers = box + os.sep, itertools.count()  # one that threads can share
     real_fsync = os.fsync
 
     def note(event: str, path: str, what: object) -> None:
-        nonlocal done
-        if done == at and attack is not None:
+        if next(numbers) == at and attack is not None:
             attack(event, what)
-        done += 1
         os.write(ops, f"{event} {path.removeprefix(inside)!r}\n".encode(errors="backslashreplace"))
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:

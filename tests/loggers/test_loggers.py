@@ -165,6 +165,38 @@ def test_a_run_that_was_killed_between_sending_and_writing_it_down(logger, tmp_p
     assert_complete(logger, tmp_path / "run")
 
 
+@pytest.mark.parametrize("moment", [{"step": 8}, {"done": True}], ids=str)
+def test_a_run_that_was_stopped_between_sending_and_writing_it_down(moment, tmp_path, monkeypatch):
+    """As the test above, also for the summary and the figures, which come last."""
+    note = follow.Follower._write_down
+
+    def stopped(self, **what):
+        if what == moment:
+            raise KeyboardInterrupt
+        note(self, **what)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(follow.Follower, "_write_down", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            run(CONFIG, tmp_path / "run", dataset=DATA, listeners=[listeners.follow("tensorboard", tmp_path / "run")])
+    run(CONFIG, tmp_path / "run", dataset=DATA, listeners=[listeners.follow("tensorboard", tmp_path / "run")])
+    assert_complete("tensorboard", tmp_path / "run")
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"id": 3}', '{"step": "a"}', '{"odd": 1}', '{"step": -2}', "damaged"])
+def test_a_damaged_note_stops_no_run(text, tmp_path):
+    folder = tmp_path / "run"
+    stop(CONFIG, folder, dataset=DATA, epochs=1, listeners=[listeners.follow("tensorboard", folder)])
+    (folder / "logged.tensorboard.json").write_text(text)
+    if text != "damaged":  # as if it had been written so
+        (folder / "sums.sha256").unlink()
+    with pytest.warns(UserWarning, match=r"logged.tensorboard.json .*delete it.*the run goes on without it"):
+        run(CONFIG, folder, dataset=DATA, listeners=[listeners.follow("tensorboard", folder)])
+    (folder / "logged.tensorboard.json").unlink()
+    send_run(folder, "tensorboard", draw_figures)
+    assert_complete("tensorboard", folder)
+
+
 def test_a_run_that_is_done_is_sent_once(logger, tmp_path):
     run(CONFIG, tmp_path / "run", dataset=DATA)
     send = ["log", str(tmp_path), "--to", logger]

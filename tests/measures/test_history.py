@@ -367,14 +367,14 @@ def test_kind_and_names_are_checked():
 
 
 def test_a_checkpoint_keeps_the_names_of_the_signals(history):
-    from wane.training.state import _pack, _unpack
+    from wane.training.state import _pack, unpack
 
     packed = _pack(history)
     file = io.BytesIO()
     torch.save(packed, file)
     file.seek(0)
-    evaluations, names = _unpack(torch.load(file, weights_only=True))
+    evaluations, names = unpack(torch.load(file, weights_only=True))
     assert names == history.signals
     assert all(np.array_equal(a.values, b.values) for a, b in zip(evaluations, history.evaluations, strict=True))
     del packed["signals"]  # as before they were named
-    assert _unpack(packed)[1] == tuple(wane.SIGNALS)
+    assert unpack(packed)[1] == tuple(wane.SIGNALS)

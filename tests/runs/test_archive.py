@@ -1,5 +1,6 @@
 """What is kept of a run is enough for its tables."""
 
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import polars as pl
 import pytest
 from views.hand_made import made_history, write_run
 
+from wane.errors import DamagedError
 from wane.runs.archive import archive
 from wane.runs.folder import find_runs
 from wane.views.tables.run_tables import run_table
@@ -22,7 +24,7 @@ def test_the_small_files_make_the_same_table(tmp_path):
     (runs[0].path / "checkpoint.pt").write_bytes(b"large")
     kept = archive(runs, tmp_path / "kept")
     assert [folder.name for folder in kept] == ["0", "1"]
-    assert {file.name for folder in kept for file in folder.iterdir()} == {"config.toml", "summary.json"}
+    assert {file.name for folder in kept for file in folder.iterdir()} == {"config.toml", "summary.json", "sums.sha256"}
     assert run_table("auto", find_runs(tmp_path / "kept")).frame.equals(run_table("auto", runs).frame)
 
 
@@ -84,7 +86,20 @@ def test_a_killed_copy_leaves_the_log_of_before(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         archive([run], tmp_path / "kept")
     assert (folder / "replay.parquet").read_bytes() == before
-    assert len(list(folder.iterdir())) == 3
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_a_copy_has_sums_of_its_own(tmp_path):
+    run = write_run(tmp_path / "run", [], history=made_history(ROWS))
+    pl.DataFrame({"probabilities": [[0.5, 0.5]]}).write_parquet(run.path / "replay.parquet")
+    for _ in range(2):  # also where a copy is written over
+        (folder,) = archive([run], tmp_path / "kept", histories=["*"])
+        subprocess.run(["sha256sum", "--strict", "-c", "sums.sha256"], cwd=folder, capture_output=True, check=True)
+        (kept,) = find_runs(folder)
+        assert kept.history.frame.equals(run.history.frame)
+        (folder / "history.parquet").write_bytes((folder / "history.parquet").read_bytes()[:-1] + b"0")
+        with pytest.raises(DamagedError, match=r"history.parquet is not as it was written"):
+            _ = find_runs(folder)[0].history
 
 
 def test_a_copy_has_its_summary_when_it_is_whole(tmp_path, monkeypatch):

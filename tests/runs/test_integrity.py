@@ -11,6 +11,7 @@ from training.tiny_problem import results, run, stop, tiny_config, tiny_dataset
 from wane.errors import DamagedError
 from wane.runs.folder import RunFolder
 from wane.runs.lock import LostError, held
+from wane.runs.sums import ABSENT, parse_sums, render_sums
 from wane.runs.writing import fence, staging_in
 from wane.streams import DataError
 from wane.training.checkpoint import load_checkpoint, save_checkpoint
@@ -60,6 +61,16 @@ def test_a_bit_flip_in_any_file_of_a_stopped_run(name, stopped, folders):
     assert healed == (name in rewritten)
 
 
+@pytest.mark.parametrize("name", ["history.parquet", "replay.parquet", "checkpoint.pt"])
+def test_a_damaged_file_of_a_run_that_only_lacks_its_summary(name, folders, tmp_path):
+    folder = shutil.copytree(folders / "whole", tmp_path / "run")
+    (folder / "summary.json").unlink()
+    data = bytearray((folder / name).read_bytes())
+    data[len(data) // 2] ^= 4
+    (folder / name).write_bytes(data)
+    assert ends(folder, folders / "whole", name) == (name != "checkpoint.pt")
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_was_deleted_from_a_stopped_run(name, stopped, folders):
     (stopped / name).unlink()
@@ -80,6 +91,8 @@ def test_views_do_not_show_what_was_changed(part, folders, tmp_path):
     if part != "summary":
         with pytest.raises(DamagedError, match=f"{path.name} is missing"):
             getattr(RunFolder(folder), part)
+        with pytest.raises(DamagedError, match=f"{path.name} is missing"):
+            RunFolder(folder).has(path.name)  # views leave out what a run does not have
 
 
 def test_sha256sum_can_check_a_finished_run(folders):
@@ -111,13 +124,24 @@ def test_other_data_is_noticed(stopped):
 @pytest.mark.parametrize(
     "change",
     [{"position": {"task": -1, "epoch": 0, "step": 0}}, {"position": {"task": "x", "epoch": 0, "step": 0}},
-     {"learner": {}}, {"position": {"odd": 1}}, {"memory": {}}, {"history": {}}, {"generators": {"order": 3}},
-     {"run": "another"}],
+     {"position": {"task": 1, "epoch": 0, "step": 12}}, {"position": {"task": 0, "epoch": 2, "step": 8}},
+     {"position": {"task": 1, "epoch": 1, "step": 15}}, {"learner": {}}, {"position": {"odd": 1}}, {"memory": {}},
+     {"memory": None}, {"history": {}}, {"generators": {"order": 3}}, {"generators": {}}, {"seconds": "long"},
+     {"seconds": float("nan")}, {"global_generator": None}, {"optimiser": None}, {"replay_log": {}}, {"run": "another"},
+     "learner in half precision", "memory of other labels", "memory that saw nothing", "a shorter log"],
     ids=str,
 )  # fmt: skip
 def test_a_checkpoint_with_foreign_content(change, stopped):
     state = load_checkpoint(stopped)
     (stopped / "sums.sha256").unlink()
+    if change == "learner in half precision":
+        change = {"learner": {name: value.half() for name, value in state["learner"].items()}}
+    elif change == "memory of other labels":
+        change = {"memory": {**state["memory"], "labels": state["memory"]["labels"] + 3}}
+    elif change == "memory that saw nothing":
+        change = {"memory": {**state["memory"], "seen": state["memory"]["seen"] * 0}}
+    elif change == "a shorter log":
+        change = {"replay_log": {**state["replay_log"], "at": state["replay_log"]["at"][:-1]}}
     save_checkpoint(stopped, {**state, **change})
     with pytest.raises(DamagedError, match=r"the checkpoint in .*delete the checkpoints there"):
         run(CONFIG, stopped, dataset=tiny_dataset())
@@ -148,14 +172,32 @@ def test_who_was_suspended_before_any_move_and_lost_the_run_changes_nothing(mome
     assert contents() == after
 
 
-def test_what_a_kill_after_the_summary_left_is_cleared_away(folders, tmp_path):
+@pytest.mark.parametrize(("previous", "lock"), [(True, True), (False, True), (False, False)])
+def test_what_a_kill_after_the_summary_left_is_cleared_away(previous, lock, folders, tmp_path):
     folder = shutil.copytree(folders / "whole", tmp_path / "run")
-    shutil.copy(folder / "checkpoint.pt", folder / "checkpoint.previous.pt")
-    (folder / "lock.3").write_text('{"host": "elsewhere", "pid": 1}')
-    os.utime(folder / "lock.3", (0, 0))
-    (folder / ".writing-dead").mkdir()
+    sums = (folder / "sums.sha256").read_bytes()
+    if previous:
+        shutil.copy(folder / "checkpoint.pt", folder / "checkpoint.previous.pt")
+    left = parse_sums(sums, "sums.sha256") | {"checkpoint.previous.pt": ("0" * 64, ABSENT)}
+    (folder / "sums.sha256").write_bytes(render_sums(left))
+    if lock:
+        (folder / "lock.3").write_text('{"host": "elsewhere", "pid": 1}')
+        os.utime(folder / "lock.3", (0, 0))
+        (folder / ".writing-dead").mkdir()
     run(CONFIG, folder)
     assert {path.name for path in folder.iterdir()} == {path.name for path in (folders / "whole").iterdir()}
+    assert (folder / "sums.sha256").read_bytes() == sums
+
+
+def test_a_kill_between_two_names_of_one_checkpoint(tmp_path):
+    with held(tmp_path) as files:
+        files.write("checkpoint.pt", b"first")
+    os.link(tmp_path / "checkpoint.pt", tmp_path / "checkpoint.previous.pt")
+    with held(tmp_path) as files:
+        files.write("checkpoint.pt", b"second", keep_as="checkpoint.previous.pt")
+        assert (tmp_path / "checkpoint.previous.pt").read_bytes() == b"first"
+        files.write("checkpoint.previous.pt", None)
+        assert not (tmp_path / "checkpoint.previous.pt").exists()
 
 
 def test_a_read_only_place_is_named(tmp_path):

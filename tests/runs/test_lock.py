@@ -14,7 +14,7 @@ import pytest
 from sweeps.sweep_problem import wait_for
 
 from wane.runs import lock
-from wane.runs.lock import FileLock, HeldError, LostError, Owner, held, is_dead, owner
+from wane.runs.lock import FileLock, HeldError, LostError, Owner, held, is_dead, owner, tidy
 
 
 def locks(folder):
@@ -44,6 +44,28 @@ def test_one_holds_and_the_other_is_told_who(tmp_path):
     assert owner(tmp_path) is None
     with held(tmp_path):
         pass
+
+
+def test_who_is_killed_while_looking_at_the_clock_leaves_nothing_for_good(tmp_path, monkeypatch):
+    (tmp_path / "summary.json").touch()
+    (tmp_path / "lock.1").write_text('{"host": "elsewhere", "pid": 1}')
+    os.utime(tmp_path / "lock.1", (0, 0))
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(*_, **__):
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rmdir", killed)
+        patched.setattr(Path, "unlink", killed)
+        with pytest.raises(KilledError):
+            held(tmp_path).__enter__()
+    (left,) = {path.name for path in tmp_path.iterdir()} - {"summary.json", "lock.1"}
+    (tmp_path / left).rename(tmp_path / left.replace(str(os.getpid()), "99"))  # it was another process
+    tidy(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["summary.json"]
 
 
 def test_nothing_stays_where_there_is_no_run_or_a_run_that_is_done(tmp_path):

@@ -2,7 +2,10 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -104,6 +107,36 @@ def test_a_process_that_cannot_be_started_is_a_failed_run_and_not_waited_for(tmp
     thread, ended = in_thread(planned(tmp_path, seed=[0]), tmp_path / "runs", options=ONE_CORE)
     thread.join(30)
     assert list(ended.values()) == [Outcome("failed", "too many processes")]
+
+
+SERVER_DIES = """
+import multiprocessing.forkserver, os, signal, sys, threading, time
+from sweeps.sweep_problem import planned
+from wane.sweeps.engines import Options
+from wane.sweeps.execute import run_sweep
+
+def kill_it_twice():
+    server, killed = multiprocessing.forkserver._forkserver, set()
+    while len(killed) < 2:
+        pid = server._forkserver_pid
+        if pid is not None and pid not in killed:
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+        time.sleep(0.01)
+
+threading.Thread(target=kill_it_twice, daemon=True).start()
+runs = planned(sys.argv[1], seed=[0, 1, 2])
+ended = run_sweep(runs, sys.argv[1] + "/runs", options=Options(workers=3, cpus=1))
+sys.exit(str([outcome for outcome in ended.values() if outcome.state != "done"] or ""))
+"""
+
+
+def test_the_server_of_processes_is_killed_while_it_starts(tmp_path):
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
+    command = [sys.executable, "-c", SERVER_DIES, str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True)
+    assert "failed" not in done.stderr, done.stderr
+    assert len(list((tmp_path / "runs").glob("*/summary.json"))) == 3
 
 
 def test_two_sweeps_of_the_same_runs_share_the_work(tmp_path):

@@ -106,6 +106,16 @@ def test_both_checkpoints_damaged_says_what_to_do(stopped, uninterrupted):
     assert go_on(stopped) == uninterrupted
 
 
+def test_nobody_is_advised_to_load_what_may_execute_code(stopped, tmp_path):
+    (stopped / "sums.sha256").unlink()
+    for name in (NEWEST, PREVIOUS):
+        (stopped / name).write_bytes(saved_tensor_bytes(Malicious(tmp_path / "executed")))
+    with pytest.raises(DamagedError, match="it holds more than tensors and plain values") as error:
+        go_on(stopped)
+    assert "weights_only" not in str(error.value)
+    assert not (tmp_path / "executed").exists()
+
+
 class Malicious:
     def __init__(self, path):
         self.path = path

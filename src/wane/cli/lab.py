@@ -112,9 +112,12 @@ def archive(
     from wane.runs.archive import archive as copy_small
     from wane.runs.folder import find_runs
 
-    written = copy_small(find_runs(*runs), out, histories=history or ())
+    found = find_runs(*runs)
+    written = copy_small(found, out, histories=history or ())
     size = sum(file.stat().st_size for folder in written for file in folder.iterdir())
-    say(f"kept {len(written)} runs in {out} ({size / 1e6:.1f} MB)", err=True)
+    left = sum(run.summary is None for run in found)
+    say(f"kept {len(written)} runs in {out} ({size / 1e6:.1f} MB){f'; {left} not done, left out' if left else ''}",
+        err=True)  # fmt: skip
 
 
 def log(

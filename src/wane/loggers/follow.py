@@ -15,10 +15,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from wane.files import parse_json
 from wane.loggers import Logger, LoggerError, load_logger
 from wane.loggers.series import series_of, summary_values
 from wane.runs.folder import RunFolder
 from wane.runs.layout import logged
+from wane.runs.reading import read_file
 from wane.runs.store import cells
 from wane.runs.writing import write_atomically
 from wane.training.events import Listener
@@ -41,6 +43,19 @@ class Sent(NamedTuple):
     done: bool = False  # the summary and the figures, too
 
 
+def read_sent(folder: Path, name: str) -> Sent:
+    """What a logger is known to have of the run in a folder; a LoggerError if that cannot be told."""
+    try:
+        data = read_file(folder, logged(name))
+        sent = Sent() if data is None else Sent(**parse_json(data))
+        if [type(value) for value in sent] != [str, int, bool] or sent.step < -1:
+            raise ValueError
+    except (ValueError, TypeError):
+        raise LoggerError(f"{folder / logged(name)} does not say what {name} has of the run: delete it, and all is "
+                          "sent again") from None  # fmt: skip
+    return sent
+
+
 class Follower:
     """One logger on one run folder. Whatever goes wrong in the logger is a LoggerError."""
 
@@ -48,7 +63,7 @@ class Follower:
         self.name, self.folder, self.class_names = name, folder, class_names
         self.make = load_logger(name)
         self.path = folder / logged(name)
-        self.sent = Sent(**json.loads(self.path.read_text(encoding="utf-8"))) if self.path.exists() else Sent()
+        self.sent = read_sent(folder, name)
         self.logger: Logger | None = None
 
     def open(self) -> Logger:
@@ -138,8 +153,8 @@ class Follow(Listener):
 
     def run_started(self, session: Session) -> None:
         """Open the logger, and say where to look."""
-        self.follower = Follower(self.name, self.folder, session.stream.group_names)
         with self._forgiven():
+            self.follower = Follower(self.name, self.folder, session.stream.group_names)
             session.events.say(f"{self.name}: {self.follower.open().where}")
 
     def epoch_done(self, session: Session, task: int, epoch: int) -> None:
@@ -150,7 +165,7 @@ class Follow(Listener):
 
     def run_ended(self, folder: Path, summary: dict[str, Any] | None) -> None:
         """Send the rest of a run that is done; close the logger."""
-        if summary is not None and self.follower is None:  # it was done before
+        if summary is not None and self.follower is None and not self.failed:  # it was done before
             send_run(self.folder, self.name, self.figures)
             return
         if self.follower is None:

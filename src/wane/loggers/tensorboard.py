@@ -42,18 +42,18 @@ class RunLogger:
         self.writer.flush()
 
     def log_summary(self, step: int, values: Mapping[str, float]) -> None:
-        """One point for each value, at the last step."""
-        self.log_values(step, values)
+        """One point for each value, after the last step: there it is dropped should it be sent again."""
+        self.log_values(step + 1, values)
 
     def log_figures(self, step: int, figures: Mapping[str, Path]) -> None:
-        """The PNG files as they are."""
+        """The PNG files as they are, where the summary is."""
         from PIL import Image
 
         for name, path in figures.items():
             with Image.open(path) as picture:
                 width, height = picture.size
             image = Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=path.read_bytes())
-            self._write(step, summary=Summary(value=[Summary.Value(tag=f"figures/{name}", image=image)]))
+            self._write(step + 1, summary=Summary(value=[Summary.Value(tag=f"figures/{name}", image=image)]))
         self.writer.flush()
 
     def close(self, *, done: bool) -> None:

@@ -27,6 +27,8 @@ class Model(NamedTuple):
     """Whether `torch.channels_last`, for model and images, makes training on a CPU faster (measured)."""
     needs_images: bool = False
     """Whether a row must be an image, (channels, height, width)."""
+    smallest: int = 1
+    """The least height and width of an image."""
 
 
 def _channels(shape: tuple[int, ...]) -> dict[str, Any]:
@@ -42,7 +44,7 @@ MODELS: Registry[Model] = Registry(
     "model",
     {
         "resnet18": Model("ResNet-18", resnet18, _channels, channels_last=True, needs_images=True),
-        "cnn": Model("small CNN", cnn, _channels, channels_last=True, needs_images=True),
+        "cnn": Model("small CNN", cnn, _channels, channels_last=True, needs_images=True, smallest=4),
         "mlp": Model("MLP", mlp, lambda shape: {"in_features": math.prod(shape)}, channels_last=False),
     },
     group="wane.models",
@@ -88,6 +90,11 @@ def build_model(name: str, num_classes: int, image_shape: Sequence[int], *, seed
         raise ValueError(
             f"{name} is for images (channels, height, width), but image_shape={shape}: use the mlp, or a model of your "
             "own, for rows of another shape"
+        )
+    if row.needs_images and min(shape[1:]) < row.smallest:
+        raise ValueError(
+            f"{name} is for images of at least {row.smallest} x {row.smallest} pixels, but these have {shape[1]} x "
+            f"{shape[2]}: raise data.resolution, or use the mlp"
         )
     shaped = row.shaped(shape)
     fixed = {"num_classes": num_classes, "seed": seed, **shaped}

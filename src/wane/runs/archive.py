@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,8 +12,9 @@ from wane.files import replace_file
 from wane.names import safe_name
 from wane.runs.config import differences
 from wane.runs.folder import RunFolder
-from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, LADDER, OWN_LOOP, RECOVERY, REPLAY, SUMMARY
+from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, LADDER, OWN_LOOP, RECOVERY, REPLAY, SUMMARY, SUMS
 from wane.runs.place import is_url
+from wane.runs.sums import render_sums, sum_of
 
 if TYPE_CHECKING:
     import polars
@@ -41,13 +43,17 @@ def archive(runs: Sequence[RunFolder], out: Path, *, histories: Collection[str] 
     _check_apart(done, out)
     for run in done:
         folder = out / safe_name(run.name)
-        folder.mkdir(parents=True, exist_ok=True)
+        wanted = (*ALWAYS, *(DETAILS if _is_wanted(run, histories) else ()), SUMMARY)
+        kept = {name: data for name in wanted if (data := run.read(name)) is not None}
         if run.replay is not None:
-            _write_replay(folder / REPLAY, run.replay)
+            kept[REPLAY] = _short_replay(run.replay)
+        # without sums it is read unchecked, so nobody takes half a copy for a damaged one
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / SUMS).unlink(missing_ok=True)
+        sums = render_sums({name: (sum_of(data),) for name, data in kept.items()})
         # the summary comes last: with it the copy is whole
-        for name in (*ALWAYS, *(DETAILS if _is_wanted(run, histories) else ()), SUMMARY):
-            if (data := run.read(name)) is not None:
-                replace_file(folder / name, data)
+        for name in sorted({**kept, SUMS: sums}, key=SUMMARY.__eq__):
+            replace_file(folder / name, sums if name == SUMS else kept[name])
         written.append(folder)
     if not written:
         raise ValueError(f"none of {len(runs)} runs is done: there is nothing to keep yet")
@@ -94,9 +100,10 @@ def _is_wanted(run: RunFolder, patterns: Collection[str]) -> bool:
     return any(fnmatchcase(name, pattern) for name in known_as for pattern in patterns)
 
 
-def _write_replay(path: Path, log: polars.DataFrame) -> None:
+def _short_replay(log: polars.DataFrame) -> bytes:
     """The probabilities of the draws are most of what is kept of a run: seven digits of each are enough."""
     import polars as pl
 
-    short = log.with_columns(pl.col("probabilities").cast(pl.List(pl.Float32)))
-    replace_file(path, lambda file: short.write_parquet(file))
+    short, buffer = log.with_columns(pl.col("probabilities").cast(pl.List(pl.Float32))), io.BytesIO()
+    short.write_parquet(buffer)
+    return buffer.getvalue()

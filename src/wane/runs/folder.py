@@ -223,14 +223,16 @@ class RunFolder:
         return tuple(str(c) for c in range(0 if tasks is None else len(tasks)))
 
     def has(self, name: str) -> bool:
-        """Whether it has a file, named as in `wane.runs.layout`."""
+        """Whether it has a file, named as in `wane.runs.layout`; one that should be there and is not is an error."""
         if self.files is not None:
             return name in self.files
-        if not is_url(self.place):
-            return (self.path / name).exists()
-        fs, base = open_place(self.place)
-        fs.invalidate_cache()
-        return bool(fs.exists(f"{base}/{name}"))
+        if is_url(self.place):
+            fs, base = open_place(self.place)
+            fs.invalidate_cache()
+            there = bool(fs.exists(f"{base}/{name}"))
+        else:
+            there = (self.path / name).exists()
+        return there or self.read(name) is not None
 
     def read(self, name: str) -> bytes | None:
         """A file as it is at this moment, whole and checked; None if there is none."""
@@ -253,7 +255,9 @@ def _blaming(path: str) -> Iterator[None]:
     """What goes wrong inside is the file's fault: Polars, NumPy and zipfile each have errors of their own for that."""
     try:
         yield
-    except Exception as error:
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic of polars is no Exception
         raise ValueError(f"{path} is damaged or of something else ({error}): restore it, or delete it") from None
 
 

@@ -15,15 +15,16 @@ import json
 import os
 import re
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from wane.errors import CheckpointError
-from wane.runs.layout import LOCK, PREVIOUS, STAGING, SUMMARY
+from wane.errors import CheckpointError, DamagedError
+from wane.runs.layout import LOCK, PREVIOUS, STAGING, SUMMARY, SUMS
 from wane.runs.lease import BEAT, STALE, HeldError, LostError, Owner, is_dead, is_silent, leased, parse_owner
+from wane.runs.reading import read_file
+from wane.runs.sums import parse_sums
 from wane.runs.writing import RunFiles, discard, fence, remove, staging_in, writing
 
 __all__ = ["BEAT", "STALE", "HeldError", "LostError", "Owner", "held", "is_dead", "owner", "tidy"]
@@ -49,11 +50,20 @@ def held(folder: Path, *, patience: float = 0.0) -> Iterator[RunFiles]:
 
 def tidy(folder: Path) -> None:
     """Clear away what a process left that was killed after its run was done; nothing if another holds the run."""
-    left = [name for name in os.listdir(folder) if name == PREVIOUS or name.startswith((STAGING, LOCK))]
-    if not left or not (folder / SUMMARY).exists():
-        return
-    with contextlib.suppress(HeldError, CheckpointError, LostError), held(folder):
-        remove(folder / PREVIOUS)
+    with contextlib.suppress(HeldError, CheckpointError, LostError, DamagedError, FileNotFoundError):
+        names = os.listdir(folder)
+        left = [name for name in names if name == PREVIOUS or name.startswith((STAGING, LOCK))]
+        if SUMMARY not in names or not (left or _is_unsettled(folder)):
+            return
+        read_file(folder, SUMMARY)  # a damaged run is left as it is: whoever reads it says so
+        with held(folder) as files:
+            remove(folder / PREVIOUS)
+            files.settle()
+
+
+def _is_unsettled(folder: Path) -> bool:
+    """Whether the sums still list what a file was before: the process was stopped when it had moved the last one."""
+    return any(len(sums) > 1 for sums in parse_sums((folder / SUMS).read_bytes(), str(folder / SUMS)).values())
 
 
 def owner(folder: Path, *, now: float | None = None) -> Owner | None:
@@ -151,15 +161,17 @@ def _not_written(path: Path, error: OSError) -> CheckpointError:
 
 def _clock(folder: Path) -> float:
     """The time by the clock that also stamps signs of life: on a network file system, the server's."""
-    scratch = folder / f".{LOCK}{os.getpid()}.{threading.get_ident()}.tmp"
     try:
-        scratch.touch()
+        scratch = staging_in(folder)  # should we be killed now, the next holder clears it away with others of its kind
+    except OSError:
+        return time.time()
+    try:
         return scratch.stat().st_mtime
     except OSError:
         return time.time()
     finally:
         with contextlib.suppress(OSError):
-            scratch.unlink(missing_ok=True)
+            scratch.rmdir()
 
 
 def _locks(folder: Path) -> list[Path]:

@@ -28,6 +28,7 @@ from wane.runs.layout import (
     FLOW,
     HISTORY,
     LADDER,
+    LOGGED,
     OWN_LOOP,
     PREVIOUS,
     RECOVERY,
@@ -108,10 +109,16 @@ class RunFiles:
             try:
                 self._published = (self.folder / SUMS).read_bytes()
             except FileNotFoundError:
-                self._sums = {name: (found,) for name in LISTED if (found := self._actual(name)) != ABSENT}
+                names = (*LISTED, *(path.name for path in self.folder.glob(LOGGED)))
+                self._sums = {name: (found,) for name in names if (found := self._actual(name)) != ABSENT}
             else:
                 self._sums = parse_sums(self._published, str(self.folder / SUMS))
         return self._sums
+
+    @property
+    def has_written(self) -> bool:
+        """Whether the sums may be other than before."""
+        return self._sums is not None
 
     def write(self, name: str, data: bytes | None, *, keep_as: str | None = None) -> None:
         """Put `data` in the place of a file, whose content until now is kept under another name; None removes it."""
@@ -146,10 +153,10 @@ class RunFiles:
 
     def settle(self) -> None:
         """List for every file the one sum that it has now."""
-        if self._sums is None or not self.staging.is_dir():
+        if not self.staging.is_dir():
             return
         settled: Sums = {}
-        for name, digests in self._sums.items():
+        for name, digests in self.sums.items():
             if len(digests) > 1 and (found := self._actual(name)) in digests:
                 digests = (found,)
             gone = name in MAY_LACK and not (self.folder / name).exists()
@@ -175,6 +182,8 @@ class RunFiles:
                 raise
             os.replace(self.folder / name, second)  # a file system without links
         os.replace(second, self.folder / keep_as)
+        # a name is not moved onto another of the same file, as it is after a kill between this move and the next
+        second.unlink(missing_ok=True)
 
     def _stage(self, name: str, data: bytes) -> None:
         with self._staged(name).open("wb") as file:
@@ -232,7 +241,8 @@ def writing(
         else:
             _held[key] = before
         with suppress(OSError, CheckpointError, LostError, DamagedError):
-            files.settle()  # whatever ended the run matters more
+            if files.has_written:
+                files.settle()  # whatever ended the run matters more
         if given is None:
             discard(staging)
 

@@ -19,7 +19,7 @@ from wane.streams.dataset import (
     first_per_class,
     with_holdout,
 )
-from wane.streams.datasets import DATASETS, Source, load_dataset, reduced
+from wane.streams.datasets import DATASETS, Source, find_dataset, load_dataset, reduced
 from wane.streams.fetch import Archive, data_root
 from wane.streams.fingerprint import dataset_fingerprint, fingerprint_folder
 from wane.streams.own_data import from_arrays, from_folder
@@ -42,6 +42,7 @@ __all__ = [
     "data_root",
     "dataset_fingerprint",
     "eval_batch",
+    "find_dataset",
     "fingerprint_folder",
     "first_per_class",
     "from_arrays",

@@ -177,7 +177,7 @@ def load_dataset(
     ):
         if value is not None and value < least:
             raise DataError(f"{option}={value} of {name}: it must be at least {least}")
-    source = _find(name)
+    source = find_dataset(name)
     if isinstance(source, Path):
         # files of different sizes need the resolution while they are read
         dataset = from_folder(source, resolution=resolution, seed=seed, domains=domains)
@@ -206,7 +206,7 @@ def reduced(
     return dataset
 
 
-def _find(name: str) -> Source | Path | Callable[[], Dataset]:
+def find_dataset(name: str) -> Source | Path | Callable[[], Dataset]:
     """The row of a name, a folder, or a function that makes the data set."""
     if name not in DATASETS and Path(name).expanduser().is_dir():
         return Path(name)

@@ -22,7 +22,7 @@ from torch import nn
 from wane.learners import LEARNERS, Learner
 from wane.runs.config import Config, ConfigError
 from wane.streams import Dataset
-from wane.training.processes import end_with_parent, obituary, start_context, use_environment
+from wane.training.processes import end_with_parent, obituary, start, start_context, use_environment
 from wane.training.team import ALONE, Seat, Team, TeamError
 
 __all__ = ["team_for"]
@@ -138,7 +138,7 @@ def _start(seats: list[Seat], packed: bytes) -> list[Helper]:
         receiver, sender = context.Pipe(duplex=False)
         process = context.Process(target=_help, args=(seat, dict(os.environ), packed, sender), daemon=True)
         process.name = f"process {seat.rank + 1} of {seat.size}"
-        process.start()
+        start(process)
         sender.close()
         helpers.append(Helper(process, receiver))
     return helpers

@@ -10,21 +10,18 @@ import time
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from wane.errors import DamagedError, RunError
+from wane.errors import RunError
 from wane.interventions.loss_weights import weight_statistics
 from wane.learners.describe import settings_of, title_of
 from wane.measures.group_metrics import GroupMetrics
 from wane.runs.about import About, write_about
 from wane.runs.config import Config
-from wane.runs.identity import fingerprint
-from wane.runs.layout import FLOW, HISTORY, LADDER, RECOVERY, REPLAY, SAMPLES
-from wane.runs.reading import read_file
+from wane.runs.layout import HISTORY, LADDER, REPLAY
 from wane.runs.writing import add_rows, remove, write_atomically
 from wane.streams import DataError, Dataset, Stream, Task
 from wane.training.batches import epoch_rows, make_batch, make_scene, remember, split_rows
@@ -37,15 +34,12 @@ from wane.training.events import Events
 from wane.training.groups import count, new_metrics
 from wane.training.ladder import left_out, record_ladder
 from wane.training.losses import part_means, score_rows, weigh_parts
+from wane.training.resuming import ADDED_TO, belongs_to, resume
 from wane.training.session import Session, open_session
-from wane.training.state import Position, make_optimiser, read_position, use_threads
+from wane.training.state import Position, make_optimiser, use_threads
 from wane.training.team import ALONE, Team
 
 __all__ = ["DivergedError", "train"]
-
-
-#: Files that grow while a run goes on: what is in them is nowhere else.
-ADDED_TO = (SAMPLES, FLOW, RECOVERY, LADDER)
 
 
 class DivergedError(RunError):
@@ -75,6 +69,8 @@ def train(
         if saved is None and team.is_first:  # what a killed attempt, or one with other settings, left
             remove(*(folder / name for name in ADDED_TO))
         resume(session, saved)
+        if saved is not None and team.is_first:  # damaged ones are put right, also if no epoch is left to be done
+            write_tables(session)
         session.events.run_started(session)
         for task in list(session.stream)[state.position.task :]:
             if state.position.epoch == 0:
@@ -208,12 +204,17 @@ def describe(session: Session) -> About:
 
 def write_down(session: Session) -> None:
     """What a run leaves of an epoch."""
+    write_tables(session)
+    # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
+    save_checkpoint(session.folder, {**session.state.state_dict(), **belongs_to(session)})
+
+
+def write_tables(session: Session) -> None:
+    """The files whose whole content is in the state."""
     state, folder = session.state, session.folder
     write_atomically(folder / HISTORY, state.history.write_parquet)
     if state.memory is not None:
         state.replay_log.write(folder / REPLAY)
-    # The checkpoint comes last: a run killed before it does the epoch over, and rewrites the files above.
-    save_checkpoint(folder, {**state.state_dict(), **belongs_to(session)})
 
 
 def diverged(what: str, config: Config, task: Task, epoch: int) -> DivergedError:
@@ -222,48 +223,6 @@ def diverged(what: str, config: Config, task: Task, epoch: int) -> DivergedError
         f"{what} in task {task.index + 1}, epoch {epoch + 1}: lower learner.lr (it is {config.learner.lr}); the "
         "checkpoint of the epoch before is kept"
     )
-
-
-def resume(session: Session, saved: dict[str, Any] | None) -> None:
-    """Take up where a checkpoint was written; nothing to do without one."""
-    if saved is None:
-        return
-    position = read_position(saved, session.folder, tasks=len(session.stream), epochs=session.config.learner.epochs)
-    check_belongs(session, saved)
-    begun = position.task + (position.epoch > 0)
-    for task in list(session.stream)[:begun]:
-        session.learner.begin_task(make_scene(session, task))
-    if position.epoch > 0:
-        session.state.optimiser = make_optimiser(session.config, session.learner)
-    try:
-        session.state.load_state_dict(saved)
-    except (KeyError, ValueError, TypeError, AttributeError, IndexError, RuntimeError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise DamagedError(f"the checkpoint in {session.folder} does not fit its config ({type(error).__name__}: "
-                           f"{said}): delete the checkpoints there to start the run over") from None  # fmt: skip
-
-
-def belongs_to(session: Session) -> dict[str, str]:
-    """What a checkpoint says of the run that it is of: its settings, and the very data that it is trained on."""
-    return {"run": fingerprint(session.config), "data": session.data_sum}
-
-
-def check_belongs(session: Session, saved: dict[str, Any]) -> None:
-    """An error if a checkpoint is of other settings or other data, or a file that is added to is not as it was written.
-
-    Checkpoints of earlier versions do not say what they belong to.
-    """
-    if not session.team.is_first:
-        return
-    mine, folder = belongs_to(session), session.folder
-    if saved.get("run", mine["run"]) != mine["run"]:
-        raise DamagedError(f"the checkpoint in {folder} is of another run: restore the one that was there, or delete "
-                           "the checkpoints there to start the run over")  # fmt: skip
-    if saved.get("data", mine["data"]) != mine["data"]:
-        raise DataError(f"the data is not what the run in {folder} was trained on until now (fingerprint "
-                        f"{mine['data']}, not {saved['data']}): restore it, or give another --out")  # fmt: skip
-    for name in ADDED_TO:
-        read_file(folder, name)
 
 
 def with_learning_rate(session: Session, epoch: int) -> torch.optim.Optimizer:

@@ -6,13 +6,17 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from typing import Any
 
-__all__ = ["PRELOAD", "end_with_parent", "obituary", "start_context", "use_environment"]
+__all__ = ["PRELOAD", "end_with_parent", "obituary", "start", "start_context", "use_environment"]
 
 #: Imported once, not in every process (optimisers import _dynamo). None of them may start a thread, as Polars does:
 #: threads do not survive the fork.
 PRELOAD = ["torch._dynamo", "torchmetrics", "wane.training.loop", "wane.training.run", "wane.sweeps.engines.worker"]
+
+#: How often a server that dies is replaced until its death counts.
+RETRIES = 5
 
 
 def start_context(*preload: str) -> Any:
@@ -25,6 +29,17 @@ def start_context(*preload: str) -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([*PRELOAD, *preload])
     return context
+
+
+def start(process: Any) -> None:
+    """Start a process of such a context; a server that died meanwhile, perhaps while it imported torch, is replaced."""
+    for _ in range(RETRIES):
+        try:
+            process.start()
+            return
+        except (EOFError, ConnectionError):  # of the server, which the next attempt finds dead
+            time.sleep(0.1)
+    process.start()
 
 
 def use_environment(of_parent: dict[str, str]) -> None:

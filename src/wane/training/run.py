@@ -78,9 +78,12 @@ def run(
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is not a folder: give a new or empty folder as --out")
-    if (folder / SUMMARY).exists() and not any(listener.hears_of_done_runs for listener in listeners):
+    if (folder / SUMMARY).exists():
         tidy(folder)
-        return run_held(config, folder)  # it is only read
+        if not any(listener.hears_of_done_runs for listener in listeners):
+            return run_held(config, folder)  # it is only read
+    elif not (folder / CONFIG).exists():  # an unknown name is said before a folder is made
+        _check_names(config, data=dataset is None, model=model is None)
     with held(folder):
         return run_held(config, folder, dataset=dataset, model=model, listeners=listeners)
 
@@ -116,6 +119,16 @@ def run_held(
     finally:
         events.run_ended(folder, summary)
     return summary
+
+
+def _check_names(config: Config, *, data: bool, model: bool) -> None:
+    from wane.models import find_model
+    from wane.streams import find_dataset
+
+    if data:
+        find_dataset(config.data.name)
+    if model:
+        find_model(config.model.name)
 
 
 def load_data(config: Config) -> Dataset:

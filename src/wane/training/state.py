@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wane.errors import DamagedError
 from wane.learners import Learner, build_learner
 from wane.measures.history import Evaluation, History
 from wane.memory import Memory
@@ -30,7 +28,7 @@ __all__ = [
     "clean_slots",
     "make_optimiser",
     "pick_device",
-    "read_position",
+    "unpack",
     "use_threads",
 ]
 
@@ -84,7 +82,7 @@ class State:
         self.learner.load_state_dict(state["learner"])
         if self.memory is not None:
             self.memory.load_state_dict(state["memory"])
-        self.history.evaluations, self.history.signals = _unpack(state["history"])
+        self.history.evaluations, self.history.signals = unpack(state["history"])
         self.history.costs = state["history"].get("costs")
         for name, g in self.generators.items():
             if name in state["generators"]:  # checkpoints of earlier versions had no choices of methods
@@ -95,30 +93,6 @@ class State:
         self.position = Position(**state["position"])
         self.replay_log.load_state_dict(state["replay_log"])
         self.seconds = state["seconds"]
-
-
-def read_position(saved: dict[str, Any], folder: Path, *, tasks: int, epochs: int) -> Position:
-    """Where a checkpoint was written; one of another version of wane, or of something else, is an error."""
-    version = saved.get("version", 1) if isinstance(saved, dict) and "position" in saved else None
-    advice = "delete the checkpoints there to start the run over"
-    if version is None:
-        raise DamagedError(f"the checkpoint in {folder} is not that of a run of wane: {advice}")
-    if version != VERSION:
-        raise DamagedError(
-            f"the checkpoint in {folder} was written by another version of wane (its format is {version}, here it is "
-            f"{VERSION}): finish the run with that version, or {advice}"
-        )
-    try:
-        position = Position(**saved["position"])
-        whole = all(type(number) is int for number in vars(position).values())
-    except TypeError:
-        whole = False
-    if not whole:
-        raise DamagedError(f"the checkpoint in {folder} is at {saved['position']!r}, no place in a run: {advice}")
-    if not (0 <= position.task <= tasks and 0 <= position.epoch < epochs and position.step >= 0):
-        raise DamagedError(f"the checkpoint in {folder} is at {position}, but the run has {tasks} tasks of {epochs} "
-                              f"epochs: {advice}")  # fmt: skip
-    return position
 
 
 def build_state(config: Config, stream: Stream, model: nn.Module | None, device: torch.device) -> State:
@@ -201,7 +175,7 @@ def _pack(history: History) -> dict[str, Any]:
     }
 
 
-def _unpack(packed: dict[str, Any]) -> tuple[list[Evaluation], tuple[str, ...]]:
+def unpack(packed: dict[str, Any]) -> tuple[list[Evaluation], tuple[str, ...]]:
     """The evaluations, and the signals of their columns; checkpoints that do not name them hold the first ones."""
     lengths = packed["head"][:, 2].tolist()
     columns = [torch.split(packed[name], lengths) for name in ("classes", "n")]

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
 
 from wane.sweeps.engines import Job, Options, Outcome
-from wane.training.processes import end_with_parent, obituary, start_context, use_environment
+from wane.training.processes import end_with_parent, obituary, start, start_context, use_environment
 
 __all__ = ["run_all"]
 
@@ -35,7 +35,7 @@ def run_all(jobs: Sequence[Job], options: Options) -> Iterator[tuple[Job, Outcom
         process = context.Process(target=_child, args=arguments, name=job.name)
         running.add(process)  # before it starts, or a sweep that is stopped at this moment would wait for its run
         try:
-            process.start()
+            start(process)
         except BaseException:
             running.discard(process)  # it never started: there is nothing to wait for
             receiver.close()
