@@ -31,7 +31,7 @@ def problem(rows, classes, tasks):
 def small(rounds):
     logits, labels, members = problem(2000, 100, 5)
     candidates = {("wane.signals", ""): lambda: wane.signals(logits, labels, compiled=False)}
-    for groups, by in [(members, by) for by in wane.SIGNALS] + [(None, by) for by in wane.SIGNALS if by != "cm"]:
+    for groups, by in [(members, by) for by in wane.SIGNALS] + [(None, by) for by in wane.SIGNALS]:
         name = (by, "5 groups" if groups is not None else "one a class")
         candidates[name] = lambda by=by, groups=groups: wane.LogitCorrection(by, groups).fit(logits, labels)
     times = interleaved(candidates, rounds=rounds, clock=time.process_time, warm=1)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from wane.checks import finite
-from wane.interventions.group_rows import Rows, read_rows
-from wane.interventions.line_search import FEW_GROUPS, Problem, ascend, objective, shift_once
+from wane.interventions.group_rows import FEW_GROUPS, Rows, read_rows
+from wane.interventions.line_search import Problem, ascend, objective, shift_once
 from wane.interventions.rank_lines import ascend as ascend_ranks
 from wane.interventions.rank_lines import rank_rows
 from wane.interventions.smooth_offsets import MILDEST, SMOOTH, evidence, minimise
