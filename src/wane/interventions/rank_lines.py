@@ -34,8 +34,8 @@ BLOCK = 2**15
 POINTS, FEW_PLACES = 1024, 8192
 #: Rounds over all lines at most; and the least gain of a shift that is worth another.
 ROUNDS, LEAST = 5, 1e-6
-#: With many groups, a round that gains less than this is the last.
-ENOUGH = 1e-4
+#: With many groups the last rounds bring next to nothing: so many at most, and none after one that gained less.
+FEWER_ROUNDS, ENOUGH = 4, 5e-4
 #: Less than any difference of logits, but not 0: a tie is the label's, so it is passed just before or just after.
 TIE = 1e-300
 
@@ -83,22 +83,27 @@ def rank_rows(rows: Rows, value: Tensor, ridge: float) -> Ranked:
     label, weights, group = (x[order].numpy() for x in (rows.label, rows.weights, rows.group))
     first_row, first_column = ([0, *x.cumsum(0).tolist()] for x in (rows.group.bincount(), kept))
     logits = np.empty((len(order), int(kept.sum())), np.float64 if source.dtype == torch.float64 else np.float32)
-    furthest, count, mean, square = 0.0, 0, 0.0, 0.0
     for block in rows.blocks(len(classes)):
         part = source[order[block].to(source.device)].cpu()[:, classes]
         if not torch.equal(kept, sizes):
             inside = zip(torch.split(part, sizes.tolist(), 1), kept.tolist(), strict=True)
             part = torch.cat([x.topk(k, 1).values for x, k in inside], 1)
         logits[block] = part.to(torch.float64 if logits.dtype == np.float64 else torch.float32).numpy()
-        apart = (logits[block] - label[block, None]).ravel()
-        if not np.isfinite(apart).all():
-            apart = apart[np.isfinite(apart)]  # without masked classes
-        furthest = max(furthest, float(apart.max()), -float(apart.min()))
-        count, mean, square = count + len(apart), mean + float(apart.sum()), square + float(apart @ apart)
     table = torch.cat([value, value[-1:]])[: logits.shape[1] + 1].double().numpy()
-    spread = math.sqrt(max(square / count - (mean / count) ** 2, 0.0))
     return Ranked(logits, label, group, weights, first_row, first_column, table, table[:-1] - table[1:], ridge,
-                  furthest, spread)  # fmt: skip
+                  *_differences(logits, label))  # fmt: skip
+
+
+def _differences(logits: NDArray[Any], label: Numbers) -> tuple[float, float]:
+    """The greatest, and the standard deviation, of what logits and their row's label differ by; masked ones aside."""
+    furthest, count, total, squares = 0.0, 0, 0.0, 0.0
+    for rows in _blocks(0, len(label), logits.shape[1]):
+        apart = (logits[rows] - label[rows, None]).ravel()
+        if apart.min() == -np.inf:
+            apart = apart[np.isfinite(apart)]
+        furthest = max(furthest, float(apart.max()), -float(apart.min()))
+        count, total, squares = count + len(apart), total + float(apart.sum()), squares + float(apart @ apart)
+    return furthest, math.sqrt(max(squares / count - (total / count) ** 2, 0.0))
 
 
 def ascend(ranked: Ranked, start: Tensor) -> tuple[Tensor, float]:
@@ -108,10 +113,10 @@ def ascend(ranked: Ranked, start: Tensor) -> tuple[Tensor, float]:
     end comes when a round gains little. Returns the offsets and the objective.
     """
     standing, groups = Standing.under(ranked, start.numpy().copy()), len(start)
-    lines, enough = [(g, g + 1) for g in range(groups)], ENOUGH
+    lines, rounds, enough = [(g, g + 1) for g in range(groups)], FEWER_ROUNDS, ENOUGH
     if groups <= FEW_GROUPS:
-        lines, enough = lines + [(0, g) for g in range(2, groups)], 0.0
-    for _ in range(ROUNDS):
+        lines, rounds, enough = lines + [(0, g) for g in range(2, groups)], ROUNDS, 0.0
+    for _ in range(rounds):
         if sum(standing.improve(line) for line in lines) <= enough:
             break
     return torch.from_numpy(standing.offsets), standing.objective
@@ -180,15 +185,12 @@ class Meetings(NamedTuple):
     def between(self, ranked: Ranked, first: float, last: float) -> tuple[Numbers, Numbers]:
         """The places within these bounds that change anything, and what they are worth."""
         if self.shifted:
-            within = (self.places > first) & (self.places <= last)
+            keep = (self.places > first) & (self.places <= last)
         else:
-            within = (self.places >= first) & (self.places < last)
-        row, passed = within.nonzero()
-        if self.shifted:
-            passed = within.shape[1] - 1 - passed
-        worth = ranked.cost.take(self.others[row] + passed) * ranked.weights[self.rows][row]
-        changing = worth.nonzero()[0]
-        return self.places[within][changing], worth[changing] * (1 if self.shifted else -1)
+            keep = (self.places >= first) & (self.places < last)
+        worth = self.worth(ranked)
+        keep &= worth != 0
+        return self.places[keep], worth[keep]
 
 
 class Line:
