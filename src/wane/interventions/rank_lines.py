@@ -276,7 +276,7 @@ def _around_best_point(line: Line) -> tuple[float, float, float]:
         bins += zero if some.shifted else zero + 1
         np.clip(bins, 0, POINTS + 1, out=bins)
         change += np.bincount(bins.astype(np.intp).ravel(), some.worth(line.ranked).ravel(), POINTS + 2)
-    points, total = np.arange(-zero, zero + 1) * step, change.cumsum()[:-1]
+    points, total = np.arange(-zero, zero + 1, dtype=np.float64) * step, change.cumsum()[:-1]
     best = int((total - line.penalty(points)).argmax())
     left, right = max(best - 1, 0), min(best + 1, POINTS)
     return float(points[left]), float(points[right]), float(total[left] - total[zero])
