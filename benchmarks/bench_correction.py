@@ -2,10 +2,9 @@
 
     python -m benchmarks.bench_correction [--rounds 5] [--large]
 
-Target: at most 50 ms for 2,000 rows of 100 classes (missed by ranks with one offset a class, and by cm, which with one
-offset a class takes seconds and is left out); seconds for 100,000 rows of 1,000
-(--large, which needs 1 GB); at most as much memory again as the logits have. Times are the least of the rounds, beside
-one pass of `wane.signals` over the same logits.
+Target: at most 50 ms for 2,000 rows of 100 classes by any signal, with one offset a group and one a class; seconds for
+100,000 rows of 1,000 (--large: some minutes, 1 GB); beyond the logits, at most as much memory again. Times are the
+least of the rounds, beside one pass of `wane.signals` over the same logits.
 """
 
 import argparse
