@@ -63,8 +63,8 @@ def correct(
     without = [str(name) for c, name in enumerate(names) if c not in present]
     if groups is None and without:
         named = ", ".join(without[:5]) + (", ..." if len(without) > 5 else "")
-        say(f"{source.path} has no row of {len(without)} of {source.num_classes} classes ({named}): their logits are as "
-            "they were.", err=True)  # fmt: skip
+        say(f"{source.path} has no row of {len(without)} of {source.num_classes} classes ({named}): their logits are "
+            "as they were.", err=True)  # fmt: skip
 
 
 def recoverable_of(file: str, by: Sequence[str] | None) -> Recoverable | None:

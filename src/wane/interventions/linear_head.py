@@ -187,7 +187,9 @@ def _checked(
     if labels.shape != features.shape[:1] or labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"labels are {labels.dtype} of shape {tuple(labels.shape)}: give integers of shape "
                          f"({len(features)},)")  # fmt: skip
-    if not bool(features.isfinite().all()):
+    if not bool(features.sum(dtype=torch.float64).isfinite()) and not bool(
+        features.isfinite().all()
+    ):  # a sum is quicker
         row, column = (~features.isfinite()).nonzero()[0].tolist()
         raise ValueError(f"features[{row}, {column}] is {float(features[row, column])}: a head needs finite features")
     if len(labels) == 0:

@@ -44,13 +44,14 @@ class Regression(NamedTuple):
 def pose(x: Tensor, y: Tensor, w: Tensor, start: tuple[Tensor, Tensor] | None) -> Regression:
     """The problem for features (n, d) in float64, labels without gaps, weights, and a head that there is already."""
     centre = w @ x
-    centred = x - centre
-    scale = float((w @ centred.square()).mean().sqrt())
-    scale = scale if scale > 0 else 1.0  # features that never vary: only the bias can learn
     offset = None if start is None else torch.addmm(start[1], x, start[0].T)
-    x = torch.cat([centred / scale, torch.ones(len(x), 1, dtype=x.dtype, device=x.device)], 1)
+    whole = x.new_ones(len(x), x.shape[1] + 1)
+    part = torch.sub(x, centre, out=whole[:, :-1])  # in place: of many rows a copy costs more than the sums
+    scale = float((w @ part.square()).mean().sqrt())
+    scale = scale if scale > 0 else 1.0  # features that never vary: only the bias can learn
+    part.div_(scale)
     classes = int(y.max()) + 1
-    return Regression(x, y, w, offset, centre, scale, classes, _curvature(x, w, classes))
+    return Regression(whole, y, w, offset, centre, scale, classes, _curvature(whole, w, classes))
 
 
 def _curvature(x: Tensor, w: Tensor, classes: int) -> Tensor:
