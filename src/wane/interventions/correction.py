@@ -92,7 +92,8 @@ class LogitCorrection:
             labels: the true class of each row.
             counts: (C,) for ``by="prior"``, and then alone: how many rows of each class the model was trained on.
 
-        The logits are read in blocks: beyond them a fit holds one float64 a row and group.
+        The logits are read in blocks: beyond them a fit holds one float64 a row and group, and by a signal of rank a
+        copy of them.
         """
         if self.by == "prior":
             if counts is None or logits is not None or labels is not None:
