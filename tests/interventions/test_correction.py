@@ -14,6 +14,8 @@ from sklearn.linear_model import LogisticRegression
 
 import wane
 from wane import LogitCorrection
+from wane.interventions.group_rows import read_rows
+from wane.interventions.margin_offsets import margin_lost
 
 #: What may be missing to the best of a fine grid, where the search itself is on one.
 SHORT = {"cm": 2e-3}
@@ -112,6 +114,40 @@ def test_the_gradient_vanishes_at_the_offsets(by, groups):
     value = wane.SIGNALS[by].sign * wane.signals(logits + offsets[group], labels)[by].mean()
     (value - ridge / 2 * offsets.square().sum()).backward()
     assert offsets.grad.abs().max() < 2e-8
+
+
+@pytest.mark.parametrize("groups", [3, None])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_gradient_of_the_confusion_margin_is_autograds(groups, dtype):
+    logits, labels, members = biased(n=300, noise=2.0)
+    logits[5, 8] = -math.inf
+    group = torch.arange(9) if groups is None else members
+    weights = torch.linspace(1, 2, 300, dtype=torch.float64) / 450
+    offsets = torch.linspace(-1, 1, int(group.max()) + 1, dtype=torch.float64, requires_grad=True)
+    wanted = ((1 - wane.signals(logits.to(dtype).double() + offsets[group], labels).cm) * weights).sum()
+    wanted.backward()
+    lost, gradient = margin_lost(read_rows(logits.to(dtype), labels, weights, group), offsets.detach())
+    assert lost == pytest.approx(wanted.item(), abs=1e-6)
+    np.testing.assert_allclose(gradient, offsets.grad, atol=1e-6)
+
+
+@pytest.mark.parametrize("by", ["accuracy", "rtlr", "log_tlr", "cm"])
+def test_with_one_offset_a_class_no_single_shift_helps_much(by):
+    """Forty classes are many groups: the search ends when a round gains little."""
+    logits, labels, _ = biased(n=800, c=40, groups=4, noise=1.5)
+    correction = LogitCorrection(by).fit(logits, labels)
+    ridge = correction.ridge / math.log(40)
+
+    def value(offsets):  # (..., 40)
+        many = logits + offsets[..., None, :]
+        means = wane.signals(many, labels.expand(many.shape[:-1]))[by].double().mean(-1)
+        return means - ridge / 2 * offsets.square().sum(-1)
+
+    found = value(correction.offsets)
+    assert found > value(torch.zeros(40, dtype=torch.float64)) + 0.02
+    for c in range(0, 40, 3):
+        line = torch.linspace(-1.5, 1.5, 61, dtype=torch.float64)[:, None] * F.one_hot(torch.tensor(c), 40)
+        assert value(correction.offsets + line).max() < found + 2 / 800  # two rows
 
 
 def test_rows_without_bias_give_small_offsets_and_a_great_ridge():

@@ -142,6 +142,17 @@ def test_the_command_corrects_a_file(tmp_path):
         assert len(failed.output.strip().splitlines()) == 1
 
 
+def test_classes_without_rows_to_fit_on_are_named(tmp_path):
+    many, few = rows(0, n=500, bias=2.5), rows(1, n=200, bias=2.5)
+    save(tmp_path / "many.npz", many)
+    kept = few.labels < 8
+    np.savez(tmp_path / "few.npz", logits=few.logits[kept].numpy(), labels=few.labels[kept].numpy())
+    done = run("correct", tmp_path / "many.npz", "--fit", tmp_path / "few.npz", "-o", tmp_path / "out.npz")
+    assert "has no row of 2 of 10 classes (8, 9): their logits are as they were." in " ".join(done.output.split())
+    fixed = read_predictions(tmp_path / "out.npz")
+    np.testing.assert_array_equal(fixed.logits[:, 8:], many.logits[:, 8:])
+
+
 def test_score_and_compare_say_it():
     import json
 

@@ -58,6 +58,13 @@ def correct(
     np.savez(out, **columns)
     how = "cross-fitted: each fifth of the rows by the others" if fit is None else f"fitted on {len(few or ()):,} rows"
     say(f"accuracy {before:.1f} % -> {after:.1f} % ({how}); wrote {out}", err=True)
+    source = few or rows
+    names, present = source.class_names or range(source.num_classes), set(source.labels.tolist())
+    without = [str(name) for c, name in enumerate(names) if c not in present]
+    if groups is None and without:
+        named = ", ".join(without[:5]) + (", ..." if len(without) > 5 else "")
+        say(f"{source.path} has no row of {len(without)} of {source.num_classes} classes ({named}): their logits are "
+            "as they were.", err=True)  # fmt: skip
 
 
 def recoverable_of(file: str, by: Sequence[str] | None) -> Recoverable | None:

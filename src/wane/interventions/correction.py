@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from wane.checks import finite
-from wane.interventions.group_rows import Rows, read_rows
-from wane.interventions.line_search import FEW_GROUPS, Problem, ascend, objective, shift_once
+from wane.interventions.group_rows import FEW_GROUPS, Rows, read_rows
+from wane.interventions.line_search import Problem, ascend, objective, shift_once
+from wane.interventions.margin_offsets import minimise_margin
 from wane.interventions.rank_lines import ascend as ascend_ranks
 from wane.interventions.rank_lines import rank_rows
 from wane.interventions.smooth_offsets import MILDEST, SMOOTH, evidence, minimise
@@ -30,10 +32,10 @@ class LogitCorrection:
 
     The offsets maximise the mean of a signal over the rows, every class counting the same, less `ridge` / 2 times the
     sum of the groups' squared offsets. By ``"loss"`` the problem is convex, and solved until no component of the
-    gradient exceeds 1e-8. By ``"nkl"`` and ``"ctl"`` it may have several maxima: the search starts from two places,
-    and looks further along each group (for up to 32 groups). By ``"accuracy"`` one group after the other is shifted
-    exactly to its best, so that two groups are exact; other signals likewise, to steps of a thousandth of their range.
-    The same rows give the same offsets: nothing is random.
+    gradient exceeds 1e-8. By ``"nkl"``, ``"ctl"`` and ``"cm"`` it may have several maxima: the search starts from two
+    places, and looks further along each group (for up to 32 groups). By ``"accuracy"`` and other signals of rank one
+    group after the other is shifted exactly to its best, so that two groups are exact. A signal of your own is
+    searched likewise, to steps of a thousandth of its range. The same rows give the same offsets: nothing is random.
 
     Args:
         by: the signal to maximise (`wane.SIGNALS`; the loss is minimised), or ``"prior"``: no rows, but minus the
@@ -90,7 +92,8 @@ class LogitCorrection:
             labels: the true class of each row.
             counts: (C,) for ``by="prior"``, and then alone: how many rows of each class the model was trained on.
 
-        The logits are read in blocks: beyond them a fit holds one float64 a row and group.
+        The logits are read in blocks: beyond them a fit holds one float64 a row and group, and by a signal of rank a
+        copy of them.
         """
         if self.by == "prior":
             if counts is None or logits is not None or labels is not None:
@@ -195,15 +198,16 @@ class LogitCorrection:
         if by_rank is not None:
             ranked = rank_rows(rows, by_rank, ridge)
             return max((ascend_ranks(ranked, start) for start in starts), key=lambda found: found[1])[0]
-        if self.by not in SMOOTH:
+        if self.by == "cm":
+            descend, least = partial(minimise_margin, rows, ridge=ridge), 1e-6
+        elif self.by in SMOOTH:
+            descend, least = partial(minimise, rows, SMOOTH[self.by], ridge=ridge), 1e-9
+        else:  # a formula of the user's own
             return max((ascend(problem, start) for start in starts), key=lambda found: objective(problem, found))
-        smooth = SMOOTH[self.by]
-        best, value = min(
-            (minimise(rows, smooth, start, ridge) for start in (by_loss, zero)), key=lambda found: found[1]
-        )
-        while len(zero) <= FEW_GROUPS:  # another maximum, one shift away, may be higher
-            other, lower = minimise(rows, smooth, shift_once(problem, best), ridge)
-            if lower >= value - 1e-9:
+        best, value = min((descend(start=start) for start in starts), key=lambda found: found[1])
+        while rows.num_groups <= FEW_GROUPS:  # another maximum, one shift away, may be higher
+            other, lower = descend(start=shift_once(problem, best))
+            if lower > value - least:
                 break
             best, value = other, lower
         return best

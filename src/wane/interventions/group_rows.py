@@ -9,10 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-__all__ = ["CHUNK", "Rows", "read_rows"]
+__all__ = ["CHUNK", "FEW_GROUPS", "Rows", "read_rows"]
 
 #: Numbers worked on at a time: 4 MB of float64.
 CHUNK = 2**19
+#: Up to here a search takes its time: it starts from two places, and shifts older groups against newer ones.
+FEW_GROUPS = 32
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from wane.interventions.group_rows import Rows
+from wane.interventions.group_rows import FEW_GROUPS, Rows
 from wane.softmax.registry import SIGNALS, Sample
 
-__all__ = ["FEW_GROUPS", "Problem", "ascend", "best_shift", "objective", "shift_once"]
+__all__ = ["Problem", "ascend", "best_shift", "objective", "shift_once"]
 
 #: Points of a grid, and how often it is made finer: a range of 20 nats ends in steps of 0.001.
 POINTS, FINER = 41, 2
-#: Up to here the older groups are also shifted against the newer, and maxima further away are looked for.
-FEW_GROUPS = 32
 #: Signals that need no count of greater logits, which is the dear part.
 WITHOUT_RANK = ("loss", "nkl", "ctl", "cm")
 #: Signals that need the loss, and no top.

@@ -1,32 +1,24 @@
 """A new linear head on features as they are: multinomial logistic regression with an L2 penalty.
 
 A convex problem, solved the same way every time: L-BFGS from a fixed start, with the inverse curvature of a head that
-knows nothing as its first guess. It runs in float32 as far as that goes, and in float64 to the tolerance.
+knows nothing as its first guess (`softmax_regression`). The strength of the penalty is chosen by cross-validation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from wane.checks import finite, whole
+from wane.interventions.softmax_regression import Regression, class_weights, pose, rank_in_class, solve
 
 __all__ = ["STRENGTHS", "LinearHead", "fit_head"]
 
 #: What cross-validation chooses from unless told otherwise, the strongest first.
 STRENGTHS = (1_000.0, 300.0, 100.0, 30.0, 10.0)
-#: Pairs of steps and changes of the gradient that L-BFGS remembers.
-MEMORY = 20
-#: The curvature is estimated on at most this many rows: it only guides the search.
-SOME_ROWS = 4096
-#: Smallest entry of a gradient that float32 still tells from rounding.
-FLOAT32_LIMIT = 1e-4
-#: Enough for any penalty worth having; what is left then is in `LinearHead.gradient`.
-MOST_EVALUATIONS = 1000
 
 
 @dataclass(frozen=True)
@@ -110,132 +102,9 @@ def fit_head(
         some = _evenly(y, rows_for_choice)
         near = x if some is None else x[some]
         chosen = _choose(near, y if some is None else y[some], strengths, start, folds, balanced, tolerance)
-    problem = _pose(x, y, _weights(y, len(competing), balanced), start)
-    theta, gradient, evaluations = _solve(problem, chosen / len(x), tolerance)
+    problem = pose(x, y, class_weights(y, len(competing), balanced), start)
+    theta, gradient, evaluations = solve(problem, chosen / len(x), tolerance)
     return _put_back(problem, theta, competing, before, chosen, gradient, evaluations)
-
-
-class _Problem(NamedTuple):
-    """What is minimised, in float64: K classes, d + 1 columns, the last of them 1."""
-
-    x: Tensor  # (n, d + 1) centred and scaled
-    y: Tensor  # (n,)
-    w: Tensor  # (n,) sums to 1
-    offset: Tensor | None  # (n, K) logits before the change
-    centre: Tensor  # (d,)
-    scale: float
-    classes: int
-
-
-def _pose(x: Tensor, y: Tensor, w: Tensor, start: tuple[Tensor, Tensor] | None) -> _Problem:
-    centre = w @ x
-    centred = x - centre
-    scale = float((w @ centred.square()).mean().sqrt())
-    scale = scale if scale > 0 else 1.0  # features that never vary: only the bias can learn
-    offset = None if start is None else torch.addmm(start[1], x, start[0].T)
-    ones = torch.ones(len(x), 1, dtype=x.dtype, device=x.device)
-    return _Problem(torch.cat([centred / scale, ones], 1), y, w, offset, centre, scale, int(y.max()) + 1)
-
-
-def _solve(
-    problem: _Problem, penalty: float, tolerance: float, theta: Tensor | None = None, *, certain: bool = True
-) -> tuple[Tensor, float, int]:
-    """The minimum, the largest entry of the gradient there, and the number of evaluations.
-
-    Unless it must be `certain`, float32 is enough for a tolerance that it can tell.
-    """
-    guess = _inverse_curvature(problem, penalty)
-    if theta is None:
-        theta = torch.zeros(problem.classes, problem.x.shape[1], dtype=torch.float64, device=problem.x.device)
-    evaluations, gradient = 0, float("inf")
-    alone = not certain and tolerance >= FLOAT32_LIMIT
-    for dtype in (torch.float32,) if alone else (torch.float32, torch.float64):  # most of the way at half the cost
-        enough = max(tolerance, FLOAT32_LIMIT) if dtype == torch.float32 else tolerance
-        objective = _objective(problem, penalty, dtype)
-        theta, gradient, more = _minimise(objective, theta.to(dtype), guess.to(dtype), enough)
-        evaluations += more
-    return theta.double(), gradient, evaluations
-
-
-def _objective(problem: _Problem, penalty: float, dtype: torch.dtype) -> Callable[[Tensor], tuple[float, Tensor]]:
-    """Theta (K, d + 1) to the objective and its gradient."""
-    x, w = problem.x.to(dtype), problem.w.to(dtype)
-    offset = None if problem.offset is None else problem.offset.to(dtype)
-    rows, y = torch.arange(len(x), device=x.device), problem.y
-    penalised = torch.ones(x.shape[1], dtype=dtype, device=x.device)
-    penalised[-1] = 0.0
-    penalised *= penalty
-
-    def evaluate(theta: Tensor) -> tuple[float, Tensor]:
-        logits = x @ theta.T if offset is None else torch.addmm(offset, x, theta.T)
-        normaliser = logits.logsumexp(1)
-        losses = (normaliser - logits[rows, y]).double()
-        pulled = theta * penalised
-        value = float(problem.w @ losses) + 0.5 * float((pulled.double() * theta).sum())
-        residual = logits.sub_(normaliser[:, None]).exp_()
-        residual[rows, y] -= 1
-        residual.mul_(w[:, None])
-        return value, pulled.addmm_(residual.T, x)
-
-    return evaluate
-
-
-def _inverse_curvature(problem: _Problem, penalty: float) -> Tensor:
-    """(d + 1, d + 1) inverse of the curvature of one class's part where all classes are equally likely."""
-    x, w, share = problem.x, problem.w, (1 - 1 / problem.classes) / problem.classes
-    if len(x) > SOME_ROWS:
-        some = torch.linspace(0, len(x) - 1, SOME_ROWS, device=x.device).long()
-        x, w = x[some], w[some] / w[some].sum()
-    curvature = share * (x.T @ (w[:, None] * x))
-    curvature.diagonal()[:-1] += penalty  # the bias has none
-    return torch.cholesky_inverse(torch.linalg.cholesky(curvature))
-
-
-def _minimise(
-    objective: Callable[[Tensor], tuple[float, Tensor]], theta: Tensor, guess: Tensor, tolerance: float
-) -> tuple[Tensor, float, int]:
-    """L-BFGS with a first guess of the inverse curvature, and steps that are halved until the value falls enough."""
-    value, gradient = objective(theta)
-    evaluations = 1
-    pairs: list[tuple[Tensor, Tensor, float]] = []
-    rounding = torch.finfo(theta.dtype).eps
-    while float(gradient.abs().max()) > tolerance and evaluations < MOST_EVALUATIONS:
-        direction = -_times_inverse(gradient, pairs, guess)
-        slope = _dot(gradient, direction)
-        step, found = 1.0, False
-        while not found and step > 1e-6:
-            new = theta + step * direction
-            new_value, new_gradient = objective(new)
-            evaluations += 1
-            found = new_value <= value + 1e-4 * step * slope + rounding * abs(value)
-            step /= 2
-        if not found:  # rounding has the last word
-            break
-        moved, turned = new - theta, new_gradient - gradient
-        if (product := _dot(moved, turned)) > 0:
-            pairs = [*pairs[-(MEMORY - 1) :], (moved, turned, 1 / product)]
-        theta, value, gradient = new, new_value, new_gradient
-    return theta, float(gradient.abs().max()), evaluations
-
-
-def _times_inverse(gradient: Tensor, pairs: list[tuple[Tensor, Tensor, float]], guess: Tensor) -> Tensor:
-    """The gradient times the inverse curvature that the last steps tell (Nocedal's two loops)."""
-    result, along = gradient.clone(), []
-    for moved, turned, scale in reversed(pairs):
-        share = scale * _dot(moved, result)
-        along.append(share)
-        result.sub_(turned, alpha=share)
-    result = result @ guess
-    if pairs:
-        _, turned, scale = pairs[-1]
-        result *= 1 / (scale * _dot(turned, turned @ guess))
-    for (moved, turned, scale), share in zip(pairs, reversed(along), strict=True):
-        result.add_(moved, alpha=share - scale * _dot(turned, result))
-    return result
-
-
-def _dot(a: Tensor, b: Tensor) -> float:
-    return float(torch.dot(a.reshape(-1), b.reshape(-1)))
 
 
 def _choose(
@@ -247,25 +116,26 @@ def _choose(
     A class with a single row is never held out: there would be nothing to fit it on.
     """
     classes = int(y.max()) + 1
-    turn = _rank_in_class(y) % folds
+    turn = rank_in_class(y) % folds
     turn = torch.where(y.bincount(minlength=classes)[y] > 1, turn, folds)
     held = [(turn == fold).nonzero()[:, 0] for fold in range(folds)]
     parts = []
     for rows in held:
         if len(rows):
             kept = (~torch.isin(torch.arange(len(y), device=y.device), rows)).nonzero()[:, 0]
-            w = _weights(y[kept], classes, balanced)
-            parts.append((rows, len(kept), _pose(x[kept], y[kept], w, start)))
+            w = class_weights(y[kept], classes, balanced)
+            parts.append((rows, len(kept), pose(x[kept], y[kept], w, start)))
     if not parts:
         return strengths[0]
-    everyone = _weights(y, classes, balanced)
+    everyone = class_weights(y, classes, balanced)
     thetas: list[Tensor | None] = [None] * len(parts)
     best, highest = strengths[0], -1.0
     for strength in strengths:
         right = 0.0
         for i, (rows, count, problem) in enumerate(parts):
-            theta, _, _ = _solve(problem, strength / count, tolerance, thetas[i], certain=False)
-            said = _logits(problem, theta, x[rows], start).argmax(1)
+            theta, _, _ = solve(problem, strength / count, tolerance, thetas[i])
+            logits = problem.logits(theta, x[rows])
+            said = (logits if start is None else logits + torch.addmm(start[1], x[rows], start[0].T)).argmax(1)
             right += float(everyone[rows] @ (said == y[rows]).double())
             thetas[i] = theta
         if right < highest:
@@ -275,14 +145,8 @@ def _choose(
     return best
 
 
-def _logits(problem: _Problem, theta: Tensor, x: Tensor, start: tuple[Tensor, Tensor] | None) -> Tensor:
-    """Of features as they came."""
-    logits = torch.addmm(theta[:, -1], (x - problem.centre) / problem.scale, theta[:, :-1].T)
-    return logits if start is None else logits + torch.addmm(start[1], x, start[0].T)
-
-
 def _put_back(
-    problem: _Problem, theta: Tensor, competing: Tensor, before: tuple[Tensor, ...] | None, strength: float,
+    problem: Regression, theta: Tensor, competing: Tensor, before: tuple[Tensor, ...] | None, strength: float,
     gradient: float, evaluations: int,
 ) -> LinearHead:  # fmt: skip
     """The head for features as they came; adding one number to every bias changes nothing, so the mean change is 0."""
@@ -300,25 +164,11 @@ def _put_back(
     return LinearHead(whole, constant, strength, gradient, evaluations)
 
 
-def _weights(y: Tensor, classes: int, balanced: bool) -> Tensor:
-    counts = y.bincount(minlength=classes).double()
-    weights = 1 / counts[y] if balanced else torch.ones(len(y), dtype=torch.float64, device=y.device)
-    return weights / weights.sum()
-
-
-def _rank_in_class(labels: Tensor) -> Tensor:
-    """The number of earlier rows with the same label, for every row."""
-    order = labels.argsort(stable=True)
-    counts = labels.bincount()
-    first = (counts.cumsum(0) - counts)[labels[order]]
-    return torch.empty_like(order).scatter_(0, order, torch.arange(len(labels), device=labels.device) - first)
-
-
 def _evenly(y: Tensor, most: int | None) -> Tensor | None:
     """At most so many rows of each class, evenly spread over its rows; None for all."""
     if most is None:
         return None
-    rank, counts = _rank_in_class(y), y.bincount()[y]
+    rank, counts = rank_in_class(y), y.bincount()[y]
     # row r of n is kept if the multiples of n / most pass it: floor rises there
     kept = ((rank + 1) * most).div(counts, rounding_mode="floor") > (rank * most).div(counts, rounding_mode="floor")
     return (kept | (counts <= most)).nonzero()[:, 0]
@@ -337,7 +187,9 @@ def _checked(
     if labels.shape != features.shape[:1] or labels.is_floating_point() or labels.dtype == torch.bool:
         raise ValueError(f"labels are {labels.dtype} of shape {tuple(labels.shape)}: give integers of shape "
                          f"({len(features)},)")  # fmt: skip
-    if not bool(features.isfinite().all()):
+    if not bool(features.sum(dtype=torch.float64).isfinite()) and not bool(
+        features.isfinite().all()
+    ):  # a sum is quicker
         row, column = (~features.isfinite()).nonzero()[0].tolist()
         raise ValueError(f"features[{row}, {column}] is {float(features[row, column])}: a head needs finite features")
     if len(labels) == 0:

@@ -8,6 +8,7 @@ and only the two bins beside the best point are sorted.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from wane.interventions import group_rows
-from wane.interventions.group_rows import Rows
+from wane.interventions.group_rows import FEW_GROUPS, Rows
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Ranked", "ascend", "rank_rows"]
 
+#: Numbers worked on at a time: few enough for a processor's nearest memory.
+BLOCK = 2**15
 #: Points of the grid, and how many places are sorted without one.
 POINTS, FEW_PLACES = 1024, 8192
-#: Up to here the older groups are also shifted against the newer.
-FEW_GROUPS = 32
 #: Rounds over all lines at most; and the least gain of a shift that is worth another.
 ROUNDS, LEAST = 5, 1e-6
+#: With many groups the last rounds bring next to nothing: so many at most, and none after one that gained less.
+FEWER_ROUNDS, ENOUGH = 4, 5e-4
+#: Less than any difference of logits, but not 0: a tie is the label's, so it is passed just before or just after.
+TIE = 1e-300
 
 
 @dataclass(frozen=True)
@@ -45,9 +50,10 @@ class Ranked:
         group: (N,) the group of the label.
         weights: (N,) of sum 1.
         rows, columns: (G + 1,) where each group begins.
-        lowest, highest: (G, G) extremes of a logit of group j less a label of group i, without -inf.
         value: (K + 1,) the signal by how many logits are above the label, with its sign so that more is better.
+        cost: (K,) of one more of them.
         ridge: times half of the squared offsets, subtracted.
+        furthest, spread: greatest value and standard deviation of what logits and their row's label differ by.
     """
 
     logits: NDArray[Any]
@@ -56,36 +62,11 @@ class Ranked:
     weights: Numbers
     rows: list[int]
     columns: list[int]
-    lowest: Numbers
-    highest: Numbers
     value: Numbers
+    cost: Numbers
     ridge: float
-
-
-class Meetings(NamedTuple):
-    """For some rows, where each logit on the other side of a line meets the label, as a shift, ascending.
-
-    Until then it is above a label that is shifted, and from then on above one that is not.
-    """
-
-    rows: slice
-    shifted: bool  # the labels, or the logits
-    places: Numbers  # (n, m)
-    others: Counts  # (n,) logits on the label's own side that are above it
-
-    def above(self, shift: float) -> Counts:
-        """(n,) how many logits are above the label after a shift."""
-        passed = self.places > shift if self.shifted else self.places < shift
-        counts: Counts = self.others + np.count_nonzero(passed, axis=1)
-        return counts
-
-    def worth(self, ranked: Ranked) -> Numbers:
-        """(n, m) what the objective gains at each place."""
-        last = self.places.shape[1]
-        passed = np.arange(last - 1, -1, -1) if self.shifted else np.arange(last)
-        step = ranked.value[:-1] - ranked.value[1:]
-        weights = ranked.weights[self.rows, None]
-        return step[self.others[:, None] + passed] * (weights if self.shifted else -weights)
+    furthest: float
+    spread: float
 
 
 def rank_rows(rows: Rows, value: Tensor, ridge: float) -> Ranked:
@@ -102,66 +83,127 @@ def rank_rows(rows: Rows, value: Tensor, ridge: float) -> Ranked:
     label, weights, group = (x[order].numpy() for x in (rows.label, rows.weights, rows.group))
     first_row, first_column = ([0, *x.cumsum(0).tolist()] for x in (rows.group.bincount(), kept))
     logits = np.empty((len(order), int(kept.sum())), np.float64 if source.dtype == torch.float64 else np.float32)
-    extremes = np.empty((2, len(order), len(sizes)))
     for block in rows.blocks(len(classes)):
         part = source[order[block].to(source.device)].cpu()[:, classes]
         if not torch.equal(kept, sizes):
             inside = zip(torch.split(part, sizes.tolist(), 1), kept.tolist(), strict=True)
             part = torch.cat([x.topk(k, 1).values for x, k in inside], 1)
         logits[block] = part.to(torch.float64 if logits.dtype == np.float64 else torch.float32).numpy()
-        apart = logits[block] - label[block, None]
-        extremes[1, block] = np.maximum.reduceat(apart, first_column[:-1], axis=1)
-        apart[np.isneginf(apart)] = np.inf
-        extremes[0, block] = np.minimum.reduceat(apart, first_column[:-1], axis=1)
-    lowest = np.minimum.reduceat(extremes[0], first_row[:-1], axis=0)
-    highest = np.maximum.reduceat(extremes[1], first_row[:-1], axis=0)
     table = torch.cat([value, value[-1:]])[: logits.shape[1] + 1].double().numpy()
-    return Ranked(logits, label, group, weights, first_row, first_column, lowest, highest, table, ridge)
+    return Ranked(logits, label, group, weights, first_row, first_column, table, table[:-1] - table[1:], ridge,
+                  *_differences(logits, label))  # fmt: skip
+
+
+def _differences(logits: NDArray[Any], label: Numbers) -> tuple[float, float]:
+    """The greatest, and the standard deviation, of what logits and their row's label differ by; masked ones aside."""
+    furthest, count, total, squares = 0.0, 0, 0.0, 0.0
+    for rows in _blocks(0, len(label), logits.shape[1]):
+        apart = (logits[rows] - label[rows, None]).ravel()
+        if apart.min() == -np.inf:
+            apart = apart[np.isfinite(apart)]
+        furthest = max(furthest, float(apart.max()), -float(apart.min()))
+        count, total, squares = count + len(apart), total + float(apart.sum()), squares + float(apart @ apart)
+    return furthest, math.sqrt(max(squares / count - (total / count) ** 2, 0.0))
 
 
 def ascend(ranked: Ranked, start: Tensor) -> tuple[Tensor, float]:
     """Shift one group at a time, and the older ones against the newer, until no shift gains anything.
 
-    Returns the offsets and the objective.
+    With many groups no shift goes beyond the spread of the logits at once, the older are not shifted together, and the
+    end comes when a round gains little. Returns the offsets and the objective.
     """
-    offsets, groups = start.numpy().copy(), len(start)
-    lines = [(g, g + 1) for g in range(groups)]
+    standing, groups = Standing.under(ranked, start.numpy().copy()), len(start)
+    lines, rounds, enough = [(g, g + 1) for g in range(groups)], FEWER_ROUNDS, ENOUGH
     if groups <= FEW_GROUPS:
-        lines += [(0, g) for g in range(2, groups)]
-    above = np.zeros(len(ranked.label), np.intp)
-    for rows in _blocks(0, len(above), ranked.logits.shape[1]):
-        shifted = ranked.logits[rows] + _by_column(ranked, offsets)
-        above[rows] = np.count_nonzero(shifted > _labels(ranked, offsets, rows), axis=1)
-    for _ in range(ROUNDS):
-        moved = False
-        for line in lines:
-            meetings = Line(ranked, offsets.copy(), above, line)
-            shift, gain = best_shift(meetings)
-            if gain > LEAST:
-                for some in meetings:
-                    above[some.rows] = some.above(shift)
-                offsets[slice(*line)] += shift
-                moved = True
-        if not moved:
+        lines, rounds, enough = lines + [(0, g) for g in range(2, groups)], ROUNDS, 0.0
+    for _ in range(rounds):
+        if sum(standing.improve(line) for line in lines) <= enough:
             break
-    value = ranked.weights @ ranked.value[above] - ranked.ridge / 2 * offsets @ offsets
-    return torch.from_numpy(offsets), float(value)
+    return torch.from_numpy(standing.offsets), standing.objective
 
 
 @dataclass
+class Standing:
+    """The rows under the offsets found so far."""
+
+    ranked: Ranked
+    offsets: Numbers  # (G,)
+    columns: Numbers  # (K,) the offset of each column
+    labels: Numbers  # (N,) the label's own logit with its offset
+    above: Counts  # (N,) how many logits are above it
+
+    @classmethod
+    def under(cls, ranked: Ranked, offsets: Numbers) -> Standing:
+        columns, labels = np.repeat(offsets, np.diff(ranked.columns)), ranked.label + offsets[ranked.group]
+        above = np.empty(len(labels), np.intp)
+        for rows in _blocks(0, len(labels), ranked.logits.shape[1]):
+            above[rows] = _count(ranked.logits[rows] + columns > labels[rows, None])
+        return cls(ranked, offsets, columns, labels, above)
+
+    @property
+    def objective(self) -> float:
+        ranked, offsets = self.ranked, self.offsets
+        return float(ranked.weights @ ranked.value[self.above] - ranked.ridge / 2 * offsets @ offsets)
+
+    def improve(self, groups: tuple[int, int]) -> float:
+        """Shift these groups to their best; what that gained."""
+        line = Line(self, groups)
+        shift, gain = best_shift(line)
+        if gain <= LEAST:
+            return 0.0
+        for some in line:
+            self.above[some.rows] = some.above(shift)
+        self.offsets[slice(*groups)] += shift
+        self.columns[slice(*line.columns)] += shift
+        self.labels[slice(*line.rows)] += shift
+        return gain
+
+
+class Meetings(NamedTuple):
+    """For some rows, where each logit on the other side of a line meets the label, as a shift, ascending.
+
+    Until then it is above a label that is shifted, and from then on above one that is not.
+    """
+
+    rows: slice
+    shifted: bool  # the labels, or the logits
+    places: Numbers  # (n, m)
+    others: Counts  # (n,) logits on the label's own side that are above it
+
+    def above(self, shift: float) -> Counts:
+        """(n,) how many logits are above the label after a shift."""
+        return self.others + _count(self.places > shift if self.shifted else self.places < shift)
+
+    def worth(self, ranked: Ranked) -> Numbers:
+        """(n, m) what the objective gains at each place."""
+        last, weights = self.places.shape[1], ranked.weights[self.rows, None]
+        passed = np.arange(last - 1, -1, -1) if self.shifted else np.arange(last)
+        costs: Numbers = ranked.cost.take(self.others[:, None] + passed, mode="clip")
+        costs *= weights if self.shifted else -weights
+        return costs
+
+    def between(self, ranked: Ranked, first: float, last: float) -> tuple[Numbers, Numbers]:
+        """The places within these bounds that change anything, and what they are worth."""
+        if self.shifted:
+            keep = (self.places > first) & (self.places <= last)
+        else:
+            keep = (self.places >= first) & (self.places < last)
+        worth = self.worth(ranked)
+        keep &= worth != 0
+        return self.places[keep], worth[keep]
+
+
 class Line:
     """A range of groups that are shifted together; iterating gives all meetings, kept where they are not too many."""
 
-    ranked: Ranked
-    offsets: Numbers
-    above: Counts
-    groups: tuple[int, int]
-
-    def __post_init__(self) -> None:
-        first, last = self.groups
-        self.rows = self.ranked.rows[first], self.ranked.rows[last]
-        self.columns = self.ranked.columns[first], self.ranked.columns[last]
-        n, k = self.ranked.logits.shape
+    def __init__(self, standing: Standing, groups: tuple[int, int]) -> None:
+        ranked, (first, last) = standing.ranked, groups
+        self.standing, self.ranked = standing, ranked
+        self.rows = ranked.rows[first], ranked.rows[last]
+        self.columns = ranked.columns[first], ranked.columns[last]
+        self.count, self.sum = last - first, float(standing.offsets[first:last].sum())
+        self.limit = math.inf if len(standing.offsets) <= FEW_GROUPS else ranked.spread
+        n, k = ranked.logits.shape
         rows, columns = self.rows[1] - self.rows[0], self.columns[1] - self.columns[0]
         self.places = rows * (k - columns) + (n - rows) * columns
         self.kept = list(self._find()) if self.places <= 4 * group_rows.CHUNK else None
@@ -170,101 +212,84 @@ class Line:
         return self._find() if self.kept is None else iter(self.kept)
 
     def _find(self) -> Iterator[Meetings]:
-        ranked, (begin, end), (left, right) = self.ranked, self.rows, self.columns
-        n, k = ranked.logits.shape
-        columns = _by_column(ranked, self.offsets)
-        for rows in _blocks(begin, end, k - right + left):
-            places = np.empty((rows.stop - rows.start, k - right + left))
-            np.add(ranked.logits[rows, :left], columns[:left], out=places[:, :left])
-            np.add(ranked.logits[rows, right:], columns[right:], out=places[:, left:])
-            places -= _labels(ranked, self.offsets, rows)
-            others = self.above[rows] - np.count_nonzero(places > 0, axis=1)
-            places.sort(axis=1)
-            yield Meetings(rows, True, places, others)
-        for rows in (*_blocks(0, begin, right - left), *_blocks(end, n, right - left)):
-            places = _labels(ranked, self.offsets, rows) - (ranked.logits[rows, left:right] + columns[left:right])
-            others = self.above[rows] - np.count_nonzero(places < 0, axis=1)
+        (begin, end), (left, right) = self.rows, self.columns
+        columns, labels, above = self.standing.columns, self.standing.labels, self.standing.above
+        logits, (n, k) = self.ranked.logits, self.ranked.logits.shape
+        # One column is taken whole, as two halves would cost more than the rows of shifted labels, which never meet it.
+        rest = [(0, n)] if right - left == 1 else [(0, begin), (end, n)]
+        for rows in (rows for part in rest for rows in _blocks(*part, right - left)):
+            places = labels[rows, None] - (logits[rows, left:right] + columns[left:right])
+            places[max(begin - rows.start, 0) : max(end - rows.start, 0)] = np.inf
+            others = above[rows] - _count(places < 0)
+            places += TIE
             if right - left > 1:
                 places.sort(axis=1)
             yield Meetings(rows, False, places, others)
+        for rows in _blocks(begin, end, k - right + left):
+            places = np.empty((rows.stop - rows.start, k - right + left))
+            np.add(logits[rows, :left], columns[:left], out=places[:, :left])
+            np.add(logits[rows, right:], columns[right:], out=places[:, left:])
+            places -= labels[rows, None]
+            others = above[rows] - _count(places > 0)
+            places -= TIE
+            places.sort(axis=1)
+            yield Meetings(rows, True, places, others)
 
     def penalty(self, shifts: Numbers) -> Numbers:
         """What the ridge costs beyond no shift."""
-        inside = self.offsets[slice(*self.groups)]
-        cost: Numbers = self.ranked.ridge * shifts * (inside.sum() + len(inside) / 2 * shifts)
+        cost: Numbers = shifts * (self.ranked.ridge * self.sum + self.ranked.ridge * self.count / 2 * shifts)
         return cost
-
-    def range(self) -> tuple[float, float]:
-        """The least and the greatest shift at which a logit meets a label; infinite where there is none."""
-        inside, outside = slice(*self.groups), np.ones(len(self.offsets), bool)
-        outside[inside] = False
-        between = self.offsets - self.offsets[:, None]
-        low, high = self.ranked.lowest + between, self.ranked.highest + between
-        return (min(low[inside][:, outside].min(), -high[outside][:, inside].max()),
-                max(high[inside][:, outside].max(), -low[outside][:, inside].min()))  # fmt: skip
 
 
 def best_shift(line: Line) -> tuple[float, float]:
     """The middle of the interval of shifts where the objective is greatest; of equal ones, the widest; and the gain."""
-    first, last, base = -np.inf, np.inf, 0.0
-    low, high = line.range() if line.places > FEW_PLACES else (0.0, 0.0)
-    if 0 < high - low < np.inf:
-        step = float(high - low) / (POINTS - 1)
-        zero = min(max(0, int(np.ceil(-low / step))), POINTS)
-        points = np.arange(-zero, POINTS + 1 - zero, dtype=np.float64) * step
-        change = np.zeros(POINTS + 2)
-        for some in line:
-            bins = some.places * (1 / step)
-            bins = np.ceil(bins, out=bins) if some.shifted else np.floor(bins, out=bins)
-            bins += zero if some.shifted else zero + 1
-            np.clip(bins, 0, POINTS + 1, out=bins)
-            change += np.bincount(bins.astype(np.intp).ravel(), some.worth(line.ranked).ravel(), POINTS + 2)
-        total = change.cumsum()[:-1]
-        best = int((total - line.penalty(points)).argmax())
-        left, right = max(best - 1, 0), min(best + 1, POINTS)
-        first, last, base = points[left], points[right], total[left] - total[zero]
-    found, worths = [], []
-    for some in line:
-        worth = some.worth(line.ranked)
-        if first == -np.inf:
-            base -= worth[some.places <= 0 if some.shifted else some.places < 0].sum()
-            keep = worth != 0
-        elif some.shifted:
-            keep = (some.places > first) & (some.places <= last)
-        else:
-            keep = (some.places >= first) & (some.places < last)
-        found.append(some.places[keep])
-        worths.append(worth[keep])
-    places, worth = np.concatenate(found), np.concatenate(worths)
-    finite = np.isfinite(places)
-    if not finite.all():
-        base += worth[np.isneginf(places)].sum()
-        places, worth = places[finite], worth[finite]
+    first, last, base = -line.limit, line.limit, None
+    if line.places > FEW_PLACES:
+        first, last, base = _around_best_point(line)
+    found = [some.between(line.ranked, first, last) for some in line]
+    places, worth = (np.concatenate(parts) for parts in zip(*found, strict=True))
     if len(places) == 0:
         return 0.0, 0.0
     order = places.argsort()
-    places, total = places[order], base + np.concatenate([[0.0], worth[order].cumsum()])
+    places, total = places[order], np.zeros(len(places) + 1)
+    worth[order].cumsum(out=total[1:])
+    total += -total[places.searchsorted(0.0)] if base is None else base
     # Beyond the first and the last place nothing changes: there the interval is 2 wide.
     ends = np.concatenate([[max(first, places[0] - 2)], places, [min(last, places[-1] + 2)]])
-    middles: Numbers = (ends[1:] + ends[:-1]) / 2
     widths = ends[1:] - ends[:-1]
-    values = np.where(widths > 0, total - line.penalty(middles), -np.inf)
-    at = int(np.where(values >= values.max() - 1e-12, widths, -1.0).argmax())
-    return float(middles[at]), float(values[at])
+    middles = ends[:-1] + widths / 2
+    total -= line.penalty(middles)
+    total[widths <= 0] = -np.inf
+    best = (total >= total.max() - 1e-12).nonzero()[0]
+    at = best[widths[best].argmax()]
+    return float(middles[at]), float(total[at])
+
+
+def _around_best_point(line: Line) -> tuple[float, float, float]:
+    """The points of a grid beside the one with the best objective, and what the first gains over no shift."""
+    end = min(line.limit, line.ranked.furthest + float(np.ptp(line.standing.offsets)))
+    step, zero = 2 * end / POINTS, POINTS // 2
+    change = np.zeros(POINTS + 2)
+    for some in line:
+        bins = some.places * (1 / step)
+        bins = np.ceil(bins, out=bins) if some.shifted else np.floor(bins, out=bins)
+        bins += zero if some.shifted else zero + 1
+        np.clip(bins, 0, POINTS + 1, out=bins)
+        change += np.bincount(bins.astype(np.intp).ravel(), some.worth(line.ranked).ravel(), POINTS + 2)
+    points, total = np.arange(-zero, zero + 1, dtype=np.float64) * step, change.cumsum()[:-1]
+    best = int((total - line.penalty(points)).argmax())
+    left, right = max(best - 1, 0), min(best + 1, POINTS)
+    return float(points[left]), float(points[right]), float(total[left] - total[zero])
+
+
+def _count(passed: NDArray[np.bool_]) -> Counts:
+    """(n,) how many of each row; one column, which is what a class has, needs no sum."""
+    counts: Counts = passed[:, 0].astype(np.intp) if passed.shape[1] == 1 else np.count_nonzero(passed, axis=1)
+    return counts
 
 
 def _blocks(first: int, last: int, width: int) -> Iterator[slice]:
     """Some rows at a time, where each needs `width` numbers."""
-    step = max(1, group_rows.CHUNK // max(width, 1))
+    step = max(1, min(BLOCK, group_rows.CHUNK) // max(width, 1))
     for start in range(first, last, step):
         yield slice(start, min(start + step, last))
-
-
-def _by_column(ranked: Ranked, offsets: Numbers) -> Numbers:
-    """(K,) the offset of each column."""
-    return np.repeat(offsets, np.diff(ranked.columns))
-
-
-def _labels(ranked: Ranked, offsets: Numbers, rows: slice) -> Numbers:
-    """(n, 1) the labels' own logits with their offsets."""
-    return (ranked.label[rows] + offsets[ranked.group[rows]])[:, None]
