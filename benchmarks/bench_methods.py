@@ -55,16 +55,16 @@ PASSES = {
     "pnn": "F B n of the new column with its adapters; F n of the old columns",
 }
 SETUPS = {
-    "small": {"model": {"name": "cnn", "width": 32}, "size": 16, "padding": 2},
-    "resnet18": {"model": {"name": "resnet18", "width": 16}, "size": 32, "padding": 4},
+    "small": {"model": {"name": "cnn", "width": 32}, "size": 16, "padding": 2, "steps": 20},
+    "resnet18": {"model": {"name": "resnet18", "width": 16}, "size": 32, "padding": 4, "steps": 10},
 }
-CLASSES, TASKS, STEPS = 100, 5, 20  # steps of an epoch
+CLASSES, TASKS = 100, 5
 SLOTS = {"gem": 500}  # as in the recipes; the others have 2,000
 
 
 def stream_of(setup, batch):
     g = torch.Generator().manual_seed(0)
-    labels = torch.arange(STEPS * batch * TASKS) % CLASSES
+    labels = torch.arange(SETUPS[setup]["steps"] * batch * TASKS) % CLASSES
     shape = (len(labels), 3, SETUPS[setup]["size"], SETUPS[setup]["size"])
     images = torch.randint(256, shape, dtype=torch.uint8, generator=g)
     return make_stream(from_arrays(images, labels, images[:CLASSES], labels[:CLASSES], layout="NCHW"), tasks=TASKS)
@@ -193,7 +193,8 @@ def apart(setup, batch, stream, rounds):
             lambda: herding_ranks(features, classes, wanted), 1,
         ),
         "Fisher information, for each n rows": (
-            lambda: empirical_fisher(model, (b for b, _ in task_batches(session, stream[1]))), STEPS,
+            lambda: empirical_fisher(model, (b for b, _ in task_batches(session, stream[1]))),
+            SETUPS[setup]["steps"],
         ),
     }  # fmt: skip
     return [

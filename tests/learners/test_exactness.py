@@ -179,7 +179,7 @@ def test_the_penalty_of_ewc_and_its_gradient(name, gamma, tmp_path):
     (theirs,) = torch.autograd.grad(wanted, now)
     torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-6)
     assert float(wanted.detach()) > 1e-4
-    last.past = 0
+    last.task = 0
     assert last.observe(batch).penalty == 0.0
 
 

@@ -115,7 +115,9 @@ def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
     weigh = config.learner.weights
     everything = weigh is not None and weigh.rows == "all"
     weight_log = []
-    precision = partial(torch.autocast, session.device.type, torch.bfloat16) if config.precision == "bf16" else nullcontext
+    precision = (
+        partial(torch.autocast, session.device.type, torch.bfloat16) if config.precision == "bf16" else nullcontext
+    )
     costs = EpochCosts(first=epoch == 0)
     losses = torch.empty(len(steps), device=session.device)
     learner.train()
