@@ -37,7 +37,7 @@ from wane.sweeps.plan import expand
 from wane.training.checkpoint import load_checkpoint
 from wane.training.correction import exposure
 from wane.training.events import Events
-from wane.training.loop import resume
+from wane.training.resuming import resume
 from wane.training.rows import logits_of, rows_of
 from wane.training.run import load_data
 from wane.training.session import Session, open_session

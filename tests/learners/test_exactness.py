@@ -16,6 +16,7 @@ from training.tiny_problem import tiny_config, tiny_dataset
 from wane.learners import Batch
 from wane.learners.fisher import empirical_fisher
 from wane.learners.gem import RIDGE, multipliers
+from wane.learners.gradients import vector_of
 from wane.models import build_model
 from wane.streams import eval_batch
 from wane.training.events import Listener
@@ -179,8 +180,23 @@ def test_the_penalty_of_ewc_and_its_gradient(name, gamma, tmp_path):
     (theirs,) = torch.autograd.grad(wanted, now)
     torch.testing.assert_close(ours.double(), theirs, rtol=1e-3, atol=1e-6)
     assert float(wanted.detach()) > 1e-4
-    last.past = 0
+    last.task = 0
     assert last.observe(batch).penalty == 0.0
+
+
+def test_what_is_kept_of_weights_is_in_the_order_of_their_dimensions(tmp_path):
+    """In memory it is in the order in which a network for images has them, channels last."""
+    first, last = after_each_task("online_ewc", "cnn", tmp_path / "run", options={"strength": 1.0})[::2]
+    weights = list(last.model.parameters())
+    assert any(not p.is_contiguous() for p in weights)
+    saved = last.state_dict()
+    assert torch.equal(saved["anchor"], torch.cat([p.detach().reshape(-1) for p in weights]))
+    assert torch.equal(last.anchor, vector_of(weights))
+    assert not torch.equal(last.anchor, saved["anchor"])
+    assert not torch.equal(first.fisher, last.fisher)
+    first.load_state_dict(saved)
+    assert torch.equal(first.anchor, last.anchor)
+    assert torch.equal(first.fisher, last.fisher)
 
 
 @pytest.mark.parametrize("constraints", [1, 2, 5, 9])

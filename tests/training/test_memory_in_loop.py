@@ -168,3 +168,13 @@ def test_a_method_without_memory_has_none(tmp_path):
         f"{split}{setting}" for split in ("test", "future", "untrained") for setting in ("", "_task")
     }
     assert not (tmp_path / "run" / "replay.parquet").exists()
+
+
+def test_replayed_rows_scored_together_or_step_by_step_give_the_same_history(tmp_path, monkeypatch):
+    histories = {}
+    for waiting in (1, 40, 2**17):  # logits: every step, every other step, once an epoch
+        monkeypatch.setattr("wane.training.losses.WAITING", waiting)
+        run(tiny_config(), tmp_path / str(waiting), dataset=tiny_dataset())
+        histories[waiting] = (tmp_path / str(waiting) / "history.parquet").read_bytes()
+    assert len(set(histories.values())) == 1
+    assert "replay" in pl.read_parquet(tmp_path / "1" / "history.parquet")["split"].unique()

@@ -43,18 +43,16 @@ class ERACE(Learner):
     def begin_task(self, scene: Scene) -> None:
         """Old classes are those that compete only among replayed rows."""
         self.first = scene.task.index == 0
-        seen = torch.zeros(self.num_classes, dtype=torch.bool)
-        seen[list(scene.seen)] = True
-        self.seen = seen
+        unseen = torch.full((self.num_classes,), self.options.unseen)
+        unseen[list(scene.seen)] = False
+        self.always = unseen.to(next(self.model.parameters()).device)  # classes that compete with new rows in any case
 
     def observe(self, batch: Batch) -> Observed:
         """A forward pass for the new rows and one for the draw."""
         logits = self.logits_by_part(batch)
         competing = logits
         if not self.first:
-            unseen = ~self.seen.to(logits.device)
-            present = batch.whole.labels[: batch.whole.new]
-            allowed = (unseen & self.options.unseen).index_fill(0, present, True)
+            allowed = self.always.index_fill(0, batch.whole.labels[: batch.whole.new], True)
             barred = (batch.draw == 0)[:, None] & ~allowed
             competing = logits.masked_fill(barred, -torch.inf)
         return Observed(F.cross_entropy(competing, batch.labels, reduction="none"), logits)

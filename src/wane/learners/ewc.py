@@ -12,8 +12,7 @@ from torch import Tensor
 
 from wane.learners.batch import Batch, Observed, Scene
 from wane.learners.fisher import empirical_fisher
-from wane.learners.gradients import add_to_gradient, trained, vector_of
-from wane.learners.learner import Learner
+from wane.learners.gradients import WeighsWeights, add_to_gradient, vector_of
 
 __all__ = ["EWC"]
 
@@ -26,7 +25,7 @@ class Options:
     """Weight of the penalty (lambda). A value from another code does not transfer: Fisher and factor 1/2 differ."""
 
 
-class EWC(Learner):
+class EWC(WeighsWeights):
     """Cross-entropy, plus lambda / 2 times the sum over earlier tasks k of F_k (theta - theta*_k)^2.
 
     F is the empirical Fisher information of the task's own training rows: each row's gradient squared, not augmented,
@@ -43,23 +42,21 @@ class EWC(Learner):
     source = "Kirkpatrick et al., Overcoming catastrophic forgetting in neural networks, PNAS 2017"
     Options: ClassVar[type[Any]] = Options
 
+    vectors = ("fisher", "anchor")
     fisher: Tensor
     anchor: Tensor
     constant: Tensor
 
     def begin_task(self, scene: Scene) -> None:
         """Room for what earlier tasks leave, once."""
-        if scene.task.index == 0:
-            size, device = vector_of(trained(self.model)).shape, trained(self.model)[0].device
-            self.register_buffer("fisher", torch.zeros(size, device=device))
-            self.register_buffer("anchor", torch.zeros(size, device=device))
-            self.register_buffer("constant", torch.zeros((), device=device))
-        self.past = scene.task.index
+        super().begin_task(scene)
+        if self.task == 0:
+            self.register_buffer("constant", torch.zeros((), device=self.fisher.device))
 
     @torch.no_grad()
     def end_task(self, scene: Scene) -> None:
         """Add what mattered to this task: the sum of two parabolas is one between their lowest points."""
-        new, now = empirical_fisher(self.model, (b for b, _ in scene.batches())), vector_of(trained(self.model))
+        new, now = empirical_fisher(self.model, (b for b, _ in scene.batches())), vector_of(self.weights)
         total = self.fisher + new
         share = torch.where(total > 0, new / total, 1.0)
         gap = now - self.anchor
@@ -71,13 +68,13 @@ class EWC(Learner):
         """Cross-entropy of the rows, and the penalty."""
         logits = self.model(batch.images)
         losses = F.cross_entropy(logits, batch.labels, reduction="none")
-        if self.past == 0:
+        if self.task == 0:
             return Observed(losses, logits)
-        away = vector_of(trained(self.model)).sub_(self.anchor)
+        away = vector_of(self.weights).sub_(self.anchor)
         self.pull = self.fisher * away
         return Observed(losses, logits, self.options.strength / 2 * (torch.dot(self.pull, away) + self.constant))
 
     def after_backward(self, batch: Batch) -> None:
         """The penalty's gradient."""
-        if self.past > 0:
-            add_to_gradient(trained(self.model), self.pull.mul_(self.options.strength))
+        if self.task > 0:
+            add_to_gradient(self.weights, self.pull.mul_(self.options.strength))

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from wane.learners.batch import Batch
+from wane.learners.gradients import vector_of
 
 __all__ = ["empirical_fisher"]
 
 
 def empirical_fisher(model: nn.Module, batches: Iterator[Batch], *, chunk: int = 32) -> Tensor:
-    """The mean over rows of the squared gradient of log p(label), one vector over the trainable parameters.
+    """The mean over rows of the squared gradient of log p(label), a vector in the order of `vector_of`.
 
     Each row's own gradient is squared: the square of a batch's mean gradient would be about 1 / batch of this. In eval
     mode, so that rows do not see each other through batch norm.
@@ -48,4 +49,4 @@ def empirical_fisher(model: nn.Module, batches: Iterator[Batch], *, chunk: int =
                 total[name] += gradient.square().sum(0)
             rows += len(labels)
     model.train(was_training)
-    return torch.cat([total[name].reshape(-1) for name in names]) / max(1, rows)
+    return vector_of([total[name] for name in names]) / max(1, rows)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from wane.learners.batch import Batch
+from wane.learners.batch import Batch, Scene
+from wane.learners.learner import Learner
 
 __all__ = [
-    "SeparatePasses", "add_decay", "add_to_gradient", "decay", "gradient_of", "set_gradient", "trained", "vector_of",
+    "SeparatePasses", "WeighsWeights", "add_decay", "add_to_gradient", "decay", "gradient_of",
+    "gradient_vector", "set_gradient", "trained", "vector_of",
 ]  # fmt: skip
 
 
@@ -24,12 +27,28 @@ def trained(module: nn.Module) -> list[nn.Parameter]:
 
 
 def vector_of(parameters: Sequence[Tensor]) -> Tensor:
-    """The parameters one after the other, detached: a copy.
+    """The parameters one after the other, each in the order in which it lies in memory, detached: a copy.
 
     >>> vector_of([torch.ones(2, 2), torch.zeros(1)])
     tensor([1., 1., 1., 1., 0.])
+    >>> images = torch.arange(4.0).view(1, 2, 1, 2)
+    >>> vector_of([images]), vector_of([images.to(memory_format=torch.channels_last)])
+    (tensor([0., 1., 2., 3.]), tensor([0., 2., 1., 3.]))
     """
-    return torch.cat([p.detach().reshape(-1) for p in parameters])
+    return torch.cat([_as_laid_out(p.detach(), p).reshape(-1) for p in parameters])
+
+
+def _as_laid_out(tensor: Tensor, like: Tensor) -> Tensor:
+    """A view whose dimensions are in the order in which those of `like` lie in memory.
+
+    Weights of convolutions are mostly channels last. In any other order, copies and sums of them take several times as
+    long.
+    """
+    return tensor.permute(0, 2, 3, 1) if _is_channels_last(like) else tensor
+
+
+def _is_channels_last(tensor: Tensor) -> bool:
+    return tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last)
 
 
 def gradient_of(loss: Tensor, parameters: Sequence[nn.Parameter], *, keep: bool = False) -> Tensor:
@@ -60,7 +79,9 @@ def set_gradient(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
 
 
 def add_to_gradient(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
-    """Add `vector` to the gradient that the optimiser sees; where a parameter has none, that counts as zeros.
+    """Add a vector, in the order of `vector_of`, to the gradient that the optimiser sees.
+
+    Where a parameter has no gradient, that counts as zeros.
 
     >>> w = nn.Parameter(torch.zeros(1, 2))
     >>> add_to_gradient([w], torch.tensor([6.0, 8.0]))
@@ -71,9 +92,21 @@ def add_to_gradient(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
     for p in parameters:
         if p.grad is None:
             p.grad = torch.zeros_like(p)
-    pieces = torch.split(vector, [p.numel() for p in parameters])
-    added = [piece.view_as(p) for piece, p in zip(pieces, parameters, strict=True)]
-    torch._foreach_add_([p.grad for p in parameters if p.grad is not None], added)
+    gradients = [_as_laid_out(p.grad, p) for p in parameters if p.grad is not None]
+    pieces = torch.split(vector, [g.numel() for g in gradients])
+    torch._foreach_add_(gradients, [piece.view(g.shape) for piece, g in zip(pieces, gradients, strict=True)])
+
+
+def gradient_vector(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """The gradient that is there, in the order of `vector_of`; zeros where there is none. A copy.
+
+    >>> w, unused = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
+    >>> w.grad = torch.tensor([6.0, 8.0])
+    >>> gradient_vector([w, unused])
+    tensor([6., 8., 0.])
+    """
+    found = ((torch.zeros_like(p) if p.grad is None else p.grad, p) for p in parameters)
+    return torch.cat([_as_laid_out(gradient, p).reshape(-1) for gradient, p in found])
 
 
 def decay(parameters: Sequence[nn.Parameter], strength: float) -> Tensor:
@@ -126,3 +159,44 @@ class SeparatePasses:
         rows, shared = self.rows[k], self.rows[k] != part  # a part of one row shares the pass of the part before
         through = (self.outputs[k] * at[rows]).sum()
         return gradient_of(through, parameters, keep=shared)
+
+
+class WeighsWeights(Learner):
+    """A learner that keeps vectors over all weights, such as their importance: buffers, in the order of `vector_of`.
+
+    In a state dict they are in the order of the weights' dimensions, so that it says the same whatever the layout.
+    """
+
+    #: The names of these buffers.
+    vectors: tuple[str, ...] = ()
+
+    def begin_task(self, scene: Scene) -> None:
+        """Which weights there are, and room for the vectors, once."""
+        self.weights, self.task = trained(self.model), scene.task.index
+        if self.task == 0:
+            for name in self.vectors:
+                self.register_buffer(name, torch.zeros_like(vector_of(self.weights)))
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name in self.vectors:
+            if prefix + name in destination:
+                destination[prefix + name] = _laid_out(destination[prefix + name], self.weights, as_in_memory=False)
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        names = [prefix + name for name in self.vectors if prefix + name in state_dict]
+        found = {name: _laid_out(state_dict[name], self.weights, as_in_memory=True) for name in names}
+        super()._load_from_state_dict({**state_dict, **found}, prefix, *rest)
+
+
+def _laid_out(vector: Tensor, parameters: Sequence[Tensor], *, as_in_memory: bool) -> Tensor:
+    """From the order of dimensions to that of memory, or back."""
+    pieces = []
+    for piece, p in zip(torch.split(vector, [p.numel() for p in parameters]), parameters, strict=True):
+        if not _is_channels_last(p):
+            pieces.append(piece)
+        elif as_in_memory:
+            pieces.append(piece.view(p.shape).permute(0, 2, 3, 1).reshape(-1))
+        else:
+            pieces.append(piece.view(_as_laid_out(p, p).shape).permute(0, 3, 1, 2).reshape(-1))
+    return torch.cat(pieces)

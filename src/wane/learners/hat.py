@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor, nn
 
 from wane.learners.batch import Batch, Observed, Scene
+from wane.learners.gradients import trained
 from wane.learners.learner import Learner
 from wane.models.blocks import Block, blocks_of, head_of, over_units
 
@@ -31,6 +32,15 @@ class Options:
     """Weight of the units that a task takes beyond those of earlier tasks."""
     clip: PositiveFloat = 10_000.0
     """Largest norm of the gradient."""
+
+
+class Free(NamedTuple):
+    """What earlier tasks leave to a task; it does not change while that is learnt."""
+
+    units: Tensor  # 1 - a, of all blocks one after the other
+    room: Tensor  # the sum of these
+    weights: list[tuple[Tensor, Tensor]]  # each parameter of the blocks, and by what its gradient is multiplied
+    clipped: list[nn.Parameter]  # all that is trained
 
 
 class HAT(Learner):
@@ -57,13 +67,13 @@ class HAT(Learner):
         self.blocks: list[Block] = blocks_of(model)
         self.embeddings = nn.ParameterList()  # one for each block of each task, the first task's first
         self.norms = nn.ModuleList()  # likewise
-        self.free: list[tuple[Tensor, Tensor]] | None = None
+        self.free: Free | None = None  # in the current task
         for i, block in enumerate(self.blocks):
             self.register_buffer(f"used_{i}", torch.zeros(block.units))
 
     def begin_task(self, scene: Scene) -> None:
         """An embedding for each block, and batch norm of the task's own."""
-        self.task, self.free = scene.task.index, None
+        self.task, self.free = scene.task.index, None  # the state of a run that resumes is loaded after this
         barred = torch.ones(self.num_classes, dtype=torch.bool)
         barred[list(scene.task.classes)] = False
         self.barred = barred.to(self.blocks[0].weighted.weight.device)
@@ -89,23 +99,24 @@ class HAT(Learner):
         self.s = 1 / self.options.s_max + (self.options.s_max - 1 / self.options.s_max) * batch.epoch_progress
         logits, gates = self._pass(batch.images, self.task, self.s)
         losses = F.cross_entropy(logits.masked_fill(self.barred, -torch.inf), batch.labels, reduction="none")
-        free = [1 - used for used in self._used()]
-        taken = torch.stack([(gate * f).sum() for gate, f in zip(gates, free, strict=True)]).sum()
-        room = torch.stack([f.sum() for f in free]).sum()
-        return Observed(losses, logits, self.options.c * taken / room.clamp(min=torch.finfo(room.dtype).tiny))
+        if self.free is None:
+            self.free = self._free()
+        return Observed(losses, logits, self.options.c * torch.dot(gates, self.free.units) / self.free.room)
 
     def after_backward(self, batch: Batch) -> None:
         """Mask what earlier tasks use; undo the gates' flatness in the embeddings' gradient; clip. In that order."""
-        if self.free is None:  # of this task; not in begin_task, which comes before the state of a run that resumes
-            self.free = self._free()
-        for parameter, free in self.free:
+        assert self.free is not None
+        for parameter, free in self.free.weights:
             if self.task > 0 and parameter.grad is not None:
                 parameter.grad *= free
-        for e in self._embeddings(self.task):
-            if e.grad is not None:
-                steep = (self.s * e.detach()).clamp(-MOST_COSH, MOST_COSH).cosh() + 1
-                e.grad *= self.options.s_max / self.s * steep / (e.detach().cosh() + 1)
-        torch.nn.utils.clip_grad_norm_([p for p in self.parameters() if p.grad is not None], self.options.clip)
+        own = self._embeddings(self.task)
+        e = torch.cat(own).detach()
+        steep = (self.s * e).clamp(-MOST_COSH, MOST_COSH).cosh() + 1
+        factor = self.options.s_max / self.s * steep / (e.cosh() + 1)
+        for each, gradient_factor in zip(own, torch.split(factor, [len(each) for each in own]), strict=True):
+            if each.grad is not None:
+                each.grad *= gradient_factor
+        torch.nn.utils.clip_grad_norm_(self.free.clipped, self.options.clip)
 
     @torch.no_grad()
     def after_step(self, batch: Batch) -> None:
@@ -128,15 +139,23 @@ class HAT(Learner):
             logits[rows] = self._pass(images[rows], task, self.options.s_max)[0].to(logits.dtype)
         return logits
 
-    def _pass(self, x: Tensor, task: int, s: float) -> tuple[Tensor, list[Tensor]]:
-        gates = [(s * e).sigmoid() for e in self._embeddings(task)]
-        norms = self.norms[task * len(self.blocks) : (task + 1) * len(self.blocks)]
-        for block, gate, norm in zip(self.blocks, gates, norms, strict=True):
+    def _pass(self, x: Tensor, task: int, s: float) -> tuple[Tensor, Tensor]:
+        """The logits, and the gates of all blocks one after the other."""
+        gates = (s * torch.cat(self._embeddings(task))).sigmoid()
+        each = torch.split(gates, [block.units for block in self.blocks])
+        for i, (block, gate) in enumerate(zip(self.blocks, each, strict=True)):
+            norm = self.norms[task * len(self.blocks) + i]
             x = block.after(norm(block.between(block.weighted(block.before(x)))))
             x = x * over_units(gate, x)
         return head_of(self.model)(x), gates
 
-    def _free(self) -> list[tuple[Tensor, Tensor]]:
+    def _free(self) -> Free:
+        """What is left to the current task."""
+        units = [1 - used for used in self._used()]
+        room = torch.stack([free.sum() for free in units]).sum()
+        return Free(torch.cat(units), room.clamp(min=torch.finfo(room.dtype).tiny), self._free_weights(), trained(self))
+
+    def _free_weights(self) -> list[tuple[Tensor, Tensor]]:
         """Each parameter of the blocks, and how far no earlier task uses it: 1 - min(a_out, a_in)."""
         found: list[tuple[Tensor, Tensor]] = []
         before: Tensor | None = None  # the gates of the layer below; None for the image
@@ -149,8 +168,8 @@ class HAT(Learner):
             before = used
         return found
 
-    def _embeddings(self, task: int) -> list[nn.Parameter]:
-        return list(self.embeddings)[task * len(self.blocks) : (task + 1) * len(self.blocks)]
+    def _embeddings(self, task: int) -> list[Tensor]:
+        return [self.embeddings[task * len(self.blocks) + i] for i in range(len(self.blocks))]
 
     def _used(self) -> list[Tensor]:
         return [getattr(self, f"used_{i}") for i in range(len(self.blocks))]

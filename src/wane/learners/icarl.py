@@ -11,7 +11,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Observed, Scene
-from wane.learners.gradients import add_decay, decay, trained
+from wane.learners.gradients import add_decay, decay
 from wane.learners.lwf import Teacher
 from wane.learners.lwf_mc import taught_targets
 from wane.models.blocks import features_of, head_of
@@ -57,19 +57,18 @@ class ICaRL(Teacher):
         super().begin_task(scene)
         if scene.task.index == 0:
             width = head_of(self.model).in_features
-            device = trained(self.model)[0].device
-            self.register_buffer("class_means", torch.zeros(self.num_classes, width, device=device))
+            self.register_buffer("class_means", torch.zeros(self.num_classes, width, device=self.seen.device))
 
     def observe(self, batch: Batch) -> Observed:
         """A row's loss is the mean over all outputs; those of future classes have target 0."""
         logits = self.model(batch.images)
         targets = taught_targets(self, batch, logits)
         losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(1)
-        return Observed(losses, logits, decay(trained(self.model), self.options.weight_decay))
+        return Observed(losses, logits, decay(self.weights, self.options.weight_decay))
 
     def after_backward(self, batch: Batch) -> None:
         """The gradient of the decay, which has no graph."""
-        add_decay(trained(self.model), self.options.weight_decay)
+        add_decay(self.weights, self.options.weight_decay)
 
     def before_evaluation(self, scene: Scene) -> None:
         """The means move with the features."""

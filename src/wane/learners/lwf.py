@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Self
 import torch
 import torch.nn.functional as F
 from pydantic import NonNegativeFloat, PositiveFloat
-from torch import nn
+from torch import Tensor, nn
 
 from wane.learners.batch import Batch, Observed, Scene
+from wane.learners.gradients import trained
 from wane.learners.learner import Learner
 
 __all__ = ["LwF", "Teacher"]
@@ -34,12 +35,14 @@ class Teacher(Learner):
         super().__init__(model, num_classes, options)
         self.teacher: nn.Module | None
         self.register_module("teacher", None)
-        self.past: tuple[int, ...] = ()  # the classes of earlier tasks
-        self.seen: tuple[int, ...] = ()  # and of this one
+        self.past: Tensor  # the classes of earlier tasks
+        self.seen = torch.empty(0, dtype=torch.int64)  # and of this one
 
     def begin_task(self, scene: Scene) -> None:
         """The network before this task; in the first there is none."""
-        self.past, self.seen = self.seen, scene.seen
+        self.weights = trained(self.model)
+        device = self.weights[0].device
+        self.past, self.seen = self.seen.to(device), torch.tensor(scene.seen, device=device)
         if scene.task.index > 0:
             self.teacher = copy.deepcopy(self.model).requires_grad_(False).eval()
 
@@ -64,16 +67,20 @@ class LwF(Teacher):
     source = "Li and Hoiem, Learning without Forgetting, ECCV 2016"
     Options: ClassVar[type[Any]] = Options
 
+    def begin_task(self, scene: Scene) -> None:
+        """Which classes do not compete yet."""
+        super().begin_task(scene)
+        self.unseen = torch.ones(self.num_classes, dtype=torch.bool, device=self.seen.device)
+        self.unseen[self.seen] = False
+
     def observe(self, batch: Batch) -> Observed:
         """Both terms for each row."""
         logits = self.model(batch.images)
-        unseen = torch.ones(self.num_classes, dtype=torch.bool, device=logits.device)
-        unseen[list(self.seen)] = False
-        losses = F.cross_entropy(logits.masked_fill(unseen, -torch.inf), batch.labels, reduction="none")
+        losses = F.cross_entropy(logits.masked_fill(self.unseen, -torch.inf), batch.labels, reduction="none")
         if self.teacher is not None:
-            past = list(self.past)
             with torch.no_grad():
-                wanted = (self.teacher(batch.images)[:, past] / self.options.temperature).softmax(1)
-            answered = (logits[:, past] / self.options.temperature).log_softmax(1)
+                taught = self.teacher(batch.images).index_select(1, self.past)
+                wanted = (taught / self.options.temperature).softmax(1)
+            answered = (logits.index_select(1, self.past) / self.options.temperature).log_softmax(1)
             losses = losses - self.options.alpha * (wanted * answered).sum(1)
         return Observed(losses, logits)

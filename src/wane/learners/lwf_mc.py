@@ -11,7 +11,7 @@ from pydantic import NonNegativeFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Observed
-from wane.learners.gradients import add_decay, decay, trained
+from wane.learners.gradients import add_decay, decay
 from wane.learners.lwf import Teacher
 
 __all__ = ["LwFMC", "taught_targets"]
@@ -39,21 +39,20 @@ class LwFMC(Teacher):
     def observe(self, batch: Batch) -> Observed:
         """A row's loss is the mean over the seen classes."""
         logits = self.model(batch.images)
-        seen = list(self.seen)
-        targets = taught_targets(self, batch, logits)
-        losses = F.binary_cross_entropy_with_logits(logits[:, seen], targets[:, seen], reduction="none").mean(1)
-        return Observed(losses, logits, decay(trained(self.model), self.options.weight_decay))
+        known, wanted = (x.index_select(1, self.seen) for x in (logits, taught_targets(self, batch, logits)))
+        losses = F.binary_cross_entropy_with_logits(known, wanted, reduction="none").mean(1)
+        return Observed(losses, logits, decay(self.weights, self.options.weight_decay))
 
     def after_backward(self, batch: Batch) -> None:
         """The gradient of the decay, which has no graph."""
-        add_decay(trained(self.model), self.options.weight_decay)
+        add_decay(self.weights, self.options.weight_decay)
 
 
 def taught_targets(learner: Teacher, batch: Batch, logits: Tensor) -> Tensor:
     """One-hot labels; for past classes the sigmoids of the old network instead."""
     targets = F.one_hot(batch.labels, logits.shape[1]).to(logits.dtype)
     if learner.teacher is not None:
-        past = list(learner.past)
         with torch.no_grad():
-            targets[:, past] = learner.teacher(batch.images)[:, past].sigmoid().to(targets)
+            taught = learner.teacher(batch.images).index_select(1, learner.past)
+            targets.index_copy_(1, learner.past, taught.sigmoid().to(targets))
     return targets

@@ -11,7 +11,7 @@ from pydantic import NonNegativeFloat
 from wane.learners.batch import Scene
 from wane.learners.ewc import EWC
 from wane.learners.fisher import empirical_fisher
-from wane.learners.gradients import trained, vector_of
+from wane.learners.gradients import vector_of
 
 __all__ = ["OnlineEWC"]
 
@@ -42,4 +42,4 @@ class OnlineEWC(EWC):
         """Add what mattered to this task, and note where the parameters are."""
         new = empirical_fisher(self.model, (b for b, _ in scene.batches()))
         self.fisher.mul_(self.options.gamma).add_(new)
-        self.anchor.copy_(vector_of(trained(self.model)))
+        self.anchor.copy_(vector_of(self.weights))

@@ -87,8 +87,9 @@ class PNN(Learner):
     def begin_task(self, scene: Scene) -> None:
         """A new column; the first one is the network itself."""
         self.columns.requires_grad_(False)
-        self.classes = list(scene.task.classes)
         head = head_of(self.model)
+        self.barred = torch.ones(self.num_classes, dtype=torch.bool, device=head.weight.device)
+        self.barred[list(scene.task.classes)] = False
         if scene.task.index == 0:
             self.columns.append(Column(self.blocks, head, 0))
         else:
@@ -106,9 +107,8 @@ class PNN(Learner):
     def observe(self, batch: Batch) -> Observed:
         """Cross-entropy over the task's own classes, through the newest column."""
         logits = self._pass(batch.images, len(self.columns) - 1)
-        barred = torch.ones(self.num_classes, dtype=torch.bool, device=logits.device)
-        barred[self.classes] = False
-        return Observed(F.cross_entropy(logits.masked_fill(barred, -torch.inf), batch.labels, reduction="none"), logits)
+        own = logits.masked_fill(self.barred, -torch.inf)
+        return Observed(F.cross_entropy(own, batch.labels, reduction="none"), logits)
 
     def predict(self, images: Tensor, tasks: Tensor | None = None) -> Tensor:
         """Each row through the column of its own task."""

@@ -10,8 +10,7 @@ from pydantic import NonNegativeFloat, PositiveFloat
 from torch import Tensor
 
 from wane.learners.batch import Batch, Scene
-from wane.learners.gradients import add_to_gradient, trained, vector_of
-from wane.learners.learner import Learner
+from wane.learners.gradients import WeighsWeights, add_to_gradient, gradient_vector, vector_of
 
 __all__ = ["SI"]
 
@@ -28,7 +27,7 @@ class Options:
     """Largest absolute value of a gradient's entry at the step, as in Mammoth; 0 for no limit, as in the paper."""
 
 
-class SI(Learner):
+class SI(WeighsWeights):
     """Cross-entropy, plus c times the sum of Omega (theta - theta*)^2.
 
     Each step adds -g (theta_after - theta_before) to omega, where g is the gradient of the loss alone; at the end of a
@@ -41,34 +40,32 @@ class SI(Learner):
     source = "Zenke et al., Continual Learning Through Synaptic Intelligence, ICML 2017"
     Options: ClassVar[type[Any]] = Options
 
+    vectors = ("importance", "path", "anchor")
     importance: Tensor
     path: Tensor
     anchor: Tensor
 
     def begin_task(self, scene: Scene) -> None:
         """Room for the importances, once; where the task starts."""
-        if scene.task.index == 0:
-            start = vector_of(trained(self.model))
-            self.register_buffer("importance", torch.zeros_like(start))
-            self.register_buffer("path", torch.zeros_like(start))
-            self.register_buffer("anchor", start)
+        super().begin_task(scene)
+        if self.task == 0:
+            self.anchor.copy_(vector_of(self.weights))
 
     def after_backward(self, batch: Batch) -> None:
         """Keep the loss's own gradient, then add the penalty's, then clip."""
-        parameters = trained(self.model)
-        self.before = vector_of(parameters)
-        self.gradient = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1) for p in parameters])
-        add_to_gradient(parameters, (self.before - self.anchor).mul_(self.importance).mul_(2 * self.options.c))
+        self.before, self.gradient = vector_of(self.weights), gradient_vector(self.weights)
+        if self.task > 0:
+            add_to_gradient(self.weights, (self.before - self.anchor).mul_(self.importance).mul_(2 * self.options.c))
         if self.options.clip > 0:
-            torch.nn.utils.clip_grad_value_(parameters, self.options.clip)
+            torch.nn.utils.clip_grad_value_(self.weights, self.options.clip)
 
     def after_step(self, batch: Batch) -> None:
         """What this step took off the loss, to first order."""
-        self.path.addcmul_(self.gradient, self.before.sub_(vector_of(trained(self.model))))
+        self.path.addcmul_(self.gradient, self.before.sub_(vector_of(self.weights)))
 
     def end_task(self, scene: Scene) -> None:
         """From the path to the importance; the next task starts here."""
-        now = vector_of(trained(self.model))
+        now = vector_of(self.weights)
         self.importance += self.path / ((now - self.anchor).square() + self.options.xi)
         self.anchor.copy_(now)
         self.path.zero_()

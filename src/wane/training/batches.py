@@ -53,28 +53,28 @@ def make_batch(
         drawn, rows = [-rows[rows < 0] - 1], rows[rows >= 0]
     elif memory is not None and task.index >= learner.first_replay:
         drawn = [draw.slots(memory, state.generators["draw"]) for _ in range(learner.draws)]
-    slots, new = torch.cat(drawn) if drawn else rows.new_empty(0), dataset.train.images.index_select(0, rows)
-    which = torch.cat([torch.full_like(some, k + 1) for k, some in enumerate(drawn)]) if drawn else slots
+    slots, new = _joined(drawn) if drawn else rows.new_empty(0), dataset.train.images.index_select(0, rows)
+    which = _joined([torch.full_like(some, k + 1) for k, some in enumerate(drawn)]) if drawn else slots
     if learner.means == "task" and memory is not None:
         by_task = memory.tasks[slots].argsort(stable=True)
         slots, which = slots[by_task], which[by_task]
 
-    labels, tasks = dataset.train.labels[rows], session.stream.tasks_of("train")[rows]
-    images, ys, ts, extras = [new], [labels], [tasks], {}
+    images, extras = [new], {}
+    ys, ts = ([column.index_select(0, rows)] for column in (dataset.train.labels, session.stream.tasks_of("train")))
     if memory is not None:
         images.append(memory.images.index_select(0, slots))
-        ys.append(memory.labels[slots])
-        ts.append(memory.tasks[slots])
+        ys.append(memory.labels.index_select(0, slots))
+        ts.append(memory.tasks.index_select(0, slots))
         extras = {
-            name: torch.cat([column.new_zeros(len(rows), *column.shape[1:]), column[slots]])
+            name: torch.cat([column.new_zeros(len(rows), *column.shape[1:]), column.index_select(0, slots)])
             for name, column in memory.extras.items()
         }
-    raw = torch.cat(images)
+    raw = _joined(images)
     moved = crop_and_flip(raw, config.data.padding, config.data.flip, state.generators["augment"])
     batch = Batch(
         images=normalise(moved, dataset.mean, dataset.std, channels_last=state.channels_last),
-        labels=torch.cat(ys),
-        tasks=torch.cat(ts),
+        labels=_joined(ys),
+        tasks=_joined(ts),
         draw=torch.cat([torch.zeros_like(rows), which]),
         slots=torch.cat([torch.full_like(rows, -1), slots]),
         new=len(rows),
@@ -85,6 +85,11 @@ def make_batch(
         views=_views(session, raw, learner.views()),
     )
     return batch, new
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    """One after the other; a single one as it is, not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _views(session: Session, raw: Tensor, count: int) -> Tensor | None:

@@ -7,7 +7,8 @@ every epoch ends in a checkpoint, and so a run that was killed at any moment end
 from __future__ import annotations
 
 import time
-from functools import reduce
+from contextlib import nullcontext
+from functools import partial, reduce
 from operator import add
 from pathlib import Path
 
@@ -31,9 +32,8 @@ from wane.training.costs import EpochCosts, add_epoch, add_sizes
 from wane.training.draws import draw_shares, make_draw, trend_probabilities
 from wane.training.evaluation import record_epoch, record_split
 from wane.training.events import Events
-from wane.training.groups import count, new_metrics
 from wane.training.ladder import left_out, record_ladder
-from wane.training.losses import part_means, score_rows, weigh_parts
+from wane.training.losses import ReplayedSignals, part_means, score_rows, weigh_parts
 from wane.training.resuming import ADDED_TO, belongs_to, resume
 from wane.training.session import Session, open_session
 from wane.training.state import Position, make_optimiser, use_threads
@@ -107,10 +107,13 @@ def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
     trend = trend_probabilities(session, task)
     draw = make_draw(session, task, trend)
     steps = split_rows(session, task, epoch_rows(session, task, draw))
-    replayed = new_metrics(session.stream, also=config.further_signals)
+    replayed = ReplayedSignals(session, task)
     weigh = config.learner.weights
     everything = weigh is not None and weigh.rows == "all"
     weight_log = []
+    precision = (
+        partial(torch.autocast, session.device.type, torch.bfloat16) if config.precision == "bf16" else nullcontext
+    )
     costs = EpochCosts(first=epoch == 0)
     losses = torch.empty(len(steps), device=session.device)
     learner.train()
@@ -119,12 +122,13 @@ def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
         done = i / len(steps)
         progress = (epoch + done) / config.learner.epochs
         batch, images = make_batch(session, task, rows, draw, progress=progress, epoch_progress=done)
-        bf16 = config.precision == "bf16"
-        with costs.counting(), torch.autocast(session.device.type, torch.bfloat16, enabled=bf16):
+        with costs.counting(), precision():
             observed = observe(batch)
-        start = 0 if everything else batch.new
-        scored = score_rows(session, task, batch, observed, start=start)
-        weights = None if weigh is None else weigh_parts(weigh, scored, batch.parts, start=start)
+        weights = None
+        if weigh is not None:
+            start = 0 if everything else batch.new
+            scored = score_rows(session, task, observed.logits[start:], batch.labels[start:])
+            weights = weigh_parts(weigh, scored, batch.parts, start=start)
         parts = part_means(observed.losses.float(), weights, batch.parts)
         optimiser.zero_grad()
         with costs.counting():
@@ -138,9 +142,7 @@ def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
             losses[i] = reduce(add, parts) + observed.penalty
         remember(session, task, batch, images, observed)
         if batch.new < len(batch.labels):
-            old = slice(batch.new, None)
-            groups = session.stream.groups(batch.labels[old], batch.tasks[old])
-            count(replayed, groups, scored.map(lambda column, new=batch.new - start: column[new:]), None)  # type: ignore[misc]
+            replayed.add(batch, observed.logits)
             if weights is not None:
                 weight_log.append(weight_statistics(weights))
         if config.record.eval_every and state.position.step % config.record.eval_every == 0:
@@ -157,11 +159,11 @@ def train_epoch(session: Session, task: Task, epoch: int) -> GroupMetrics:
             step=state.position.step,
             task=task.index,
             probabilities=draw_shares(session, task, draw),
-            drawn=replayed.counts.cpu(),
+            drawn=replayed.total().counts.cpu(),
             current=session.stream.group_to_task.cpu() == task.index,
             weights=weight_log,
         )
-    return replayed
+    return replayed.total()
 
 
 def check_tests(stream: Stream) -> None:

@@ -6,19 +6,57 @@ import torch
 from torch import Tensor
 
 from wane.interventions.loss_weights import LossWeights
-from wane.learners import Batch, Observed
+from wane.learners import Batch
+from wane.measures.group_metrics import GroupMetrics
 from wane.softmax.signals import Signals, signals
 from wane.streams import Task
-from wane.training.groups import score_within
+from wane.training.groups import count, new_metrics, score_within
 from wane.training.session import Session
 
-__all__ = ["part_means", "score_rows", "weigh_parts"]
+__all__ = ["ReplayedSignals", "part_means", "score_rows", "weigh_parts"]
+
+#: Logits that wait to be scored together: half a megabyte.
+WAITING = 2**17
 
 
-def score_rows(session: Session, task: Task, batch: Batch, observed: Observed, *, start: int) -> Signals:
-    """The signals of the rows from `start` on, from the logits that the step had anyway."""
-    logits, labels = observed.logits.detach()[start:].float(), batch.labels[start:]
-    also = session.config.further_signals
+class ReplayedSignals:
+    """The signals of the rows that an epoch replays, from the logits that its steps had anyway.
+
+    Rows are scored many at a time: thirty small calls in every step would take longer than what they compute. Rows do
+    not see each other and the sums are exact, so the result is the same to the bit.
+    """
+
+    def __init__(self, session: Session, task: Task) -> None:
+        self._session, self._task = session, task
+        self._metrics = new_metrics(session.stream, also=session.config.further_signals)
+        self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+        self._elements = 0
+
+    def add(self, batch: Batch, logits: Tensor) -> None:
+        """The replayed rows of a step; `logits` are those of all its rows."""
+        old = slice(batch.new, None)
+        self._waiting.append((logits.detach()[old], batch.labels[old], batch.tasks[old]))
+        self._elements += self._waiting[-1][0].numel()
+        if self._elements >= WAITING:
+            self._score()
+
+    def total(self) -> GroupMetrics:
+        """The means of the whole epoch."""
+        self._score()
+        return self._metrics
+
+    def _score(self) -> None:
+        if not self._waiting:
+            return
+        logits, labels, tasks = (torch.cat(column) for column in zip(*self._waiting, strict=True))
+        scored = score_rows(self._session, self._task, logits, labels)
+        count(self._metrics, self._session.stream.groups(labels, tasks), scored, None)
+        self._waiting, self._elements = [], 0
+
+
+def score_rows(session: Session, task: Task, logits: Tensor, labels: Tensor) -> Signals:
+    """The signals of some rows of a step."""
+    logits, also = logits.detach().float(), session.config.further_signals
     if session.learner.needs_task:
         return score_within(session.stream, logits, labels, also=also)
     return signals(logits, labels, classes=session.competing_classes(task), also=also, validate=False)
