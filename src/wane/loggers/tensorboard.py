@@ -50,7 +50,7 @@ class RunLogger:
         from PIL import Image
 
         for name, path in figures.items():
-            with Image.open(path) as picture:
+            with Image.open(path, formats=["PNG"]) as picture:
                 width, height = picture.size
             image = Summary.Image(width=width, height=height, colorspace=4, encoded_image_string=path.read_bytes())
             self._write(step + 1, summary=Summary(value=[Summary.Value(tag=f"figures/{name}", image=image)]))

@@ -18,7 +18,7 @@ from wane.streams.progress import progress_bar
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = ["SUFFIXES", "decode", "is_image_file"]
+__all__ = ["SUFFIXES", "decode", "image_formats", "is_image_file"]
 
 #: What an image file's name may end in, and its format. Files are never read as any other format, whatever they hold:
 #: for PostScript, say, Pillow would start another program.
@@ -126,7 +126,7 @@ def _decode_one(path: Path) -> Tensor:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(path, formats=_formats()) as image:
+        with Image.open(path, formats=image_formats()) as image:
             if (size := image.width * image.height) > MOST_PIXELS:  # only the header was read so far
                 raise _UnreadableError(f"has {size:,} pixels, more than {MOST_PIXELS:,}")
             # Cameras store how they were held; without this their portraits lie on the side.
@@ -139,7 +139,7 @@ def _decode_one(path: Path) -> Tensor:
 
 
 @cache
-def _formats() -> tuple[str, ...]:
+def image_formats() -> tuple[str, ...]:
     """The decoders of `SUFFIXES` that this Pillow was built with."""
     from PIL import Image
 

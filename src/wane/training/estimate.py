@@ -120,6 +120,8 @@ def _extent_of_folder(config: Config) -> Extent:
     """Files counted; all images are taken to be as large as the first."""
     from PIL import Image
 
+    from wane.streams.image_files import image_formats
+
     data, root = config.data, Path(config.data.name)
     files = [path for path in sorted(root.rglob("*.*")) if path.is_file() and not path.name.startswith(".")]
     if not files:
@@ -127,7 +129,7 @@ def _extent_of_folder(config: Config) -> Extent:
     classes = len({path.parent.name for path in files})
     test = sum(path.relative_to(root).parts[0] == "test" for path in files) or len(files) // 5
     train = len(files) - test - data.holdout * classes
-    with Image.open(files[0]) as first:
+    with Image.open(files[0], formats=image_formats()) as first:
         shape = (3, data.resolution, data.resolution) if data.resolution else (3, first.height, first.width)
     return Extent(max(classes, min(train, (data.per_class or train) * classes)), test, classes, shape)
 
