@@ -60,6 +60,16 @@ def test_the_table_of_the_claim():
     assert "76 intervals, each at 95 % by itself" in text
 
 
+def test_a_new_head_is_judged_beside_the_fits():
+    table = frame(lambda method, seed: 1.0)
+    heads = table.filter(rows="none", by="none").with_columns(
+        rows=pl.lit("memory"), by=pl.lit("new head"), accuracy=pl.col("accuracy") + 5 + 0.1 * pl.col("seed")
+    )
+    (line,) = [line for line in c.claim(pl.concat([table, heads])).splitlines() if "| new head |" in line]
+    assert line.startswith("| memory | new head | 3 | **+5.1 [+4.9, +5.3]** | ER: ")
+    assert line.endswith("| **+4.1 [+3.9, +4.3]** |")  # less the fit by accuracy
+
+
 def test_what_was_not_run_is_said():
     text = c.claim(frame(lambda method, seed: 1.0, methods=c.METHODS[:3]))
     assert "Over ER, class-uniform, past, ER-ACE; not run: DER++, iCaRL." in text

@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from views.hand_made import made_replay, write_run
 
-from wane.paper.methods import class_uniform, er
+from wane.paper.methods import class_uniform, er, uniform_past
 from wane.paper.questions import QUESTIONS, answers, answers_csv, answers_markdown, effective_share
 from wane.paper.reproduction import PARTS
 from wane.runs.identity import method_of
@@ -75,6 +75,17 @@ def test_effective_share_is_of_the_seen_classes(tmp_path):
     run = write_run(tmp_path / "run", replay=made_replay([[2, 2, 0, 0], [1, 1, 1, 1], [1, 1, 1, 1]], [0, 1, 1]))
     assert effective_share(run) == pytest.approx(75)  # 3 of 4; the first task does not count
     assert effective_share(write_run(tmp_path / "none")) is None
+
+
+def test_the_runs_of_a_recipe_answer_their_questions(tmp_path):
+    """The printed sign, past slots and images set aside are asked about, and their recipes have both sides."""
+    runs = [write_run(tmp_path / plan.name, [plan.config.model_dump(mode="json", exclude_none=True)])
+            for plan in expand("controls", "sources", over={"seed": [0]})]  # fmt: skip
+    asked = [(q.method, q.aside) for q in QUESTIONS if q.aside or q.method == uniform_past()
+             or (q.method.trend is not None and q.method.trend.literal)]  # fmt: skip
+    answered = {(a.question.method, a.question.aside) for a in answers(runs)}
+    assert len(asked) == 11
+    assert answered >= set(asked)
 
 
 def test_every_question_is_about_methods_that_a_recipe_runs():
