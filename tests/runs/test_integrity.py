@@ -10,7 +10,7 @@ from training.tiny_problem import results, run, stop, tiny_config, tiny_dataset
 
 from wane.errors import DamagedError
 from wane.runs.folder import RunFolder
-from wane.runs.lock import LostError, held
+from wane.runs.lock import LostError, held, tidy
 from wane.runs.sums import ABSENT, parse_sums, render_sums
 from wane.runs.writing import fence, staging_in
 from wane.streams import DataError
@@ -187,6 +187,19 @@ def test_what_a_kill_after_the_summary_left_is_cleared_away(previous, lock, fold
     run(CONFIG, folder)
     assert {path.name for path in folder.iterdir()} == {path.name for path in (folders / "whole").iterdir()}
     assert (folder / "sums.sha256").read_bytes() == sums
+
+
+@pytest.mark.parametrize("name", ["summary.json", "sums.sha256"])
+def test_a_damaged_run_is_not_cleared_away(name, folders, tmp_path):
+    folder = shutil.copytree(folders / "whole", tmp_path / "run")
+    (folder / "lock.3").write_text('{"host": "elsewhere", "pid": 1}')
+    os.utime(folder / "lock.3", (0, 0))
+    (folder / name).write_bytes((folder / name).read_bytes() + b" ")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    tidy(folder)  # a sweep does so with every run that is done: one must not stop it
+    with pytest.raises(DamagedError, match=name):
+        run(CONFIG, folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
 def test_a_kill_between_two_names_of_one_checkpoint(tmp_path):
