@@ -9,8 +9,9 @@ import pytest
 from training.tiny_problem import results, run, stop, tiny_config, tiny_dataset
 
 from wane.errors import DamagedError
-from wane.runs.folder import RunFolder
+from wane.runs.folder import RunFolder, find_runs
 from wane.runs.lock import LostError, held, tidy
+from wane.runs.status import statuses
 from wane.runs.sums import ABSENT, parse_sums, render_sums
 from wane.runs.writing import fence, staging_in
 from wane.streams import DataError
@@ -223,3 +224,14 @@ def test_a_read_only_place_is_named(tmp_path):
             pass
     finally:
         subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_run_without_its_config_is_not_left_out(folders, tmp_path):
+    store = tmp_path / "store"
+    for name in ("a", "b"):
+        shutil.copytree(folders / "whole", store / name)
+    (store / "b" / "config.toml").unlink()
+    assert [found.name for found in find_runs(store)] == ["a", "b"]
+    assert statuses(store).keys() == {"a", "b"}
+    assert RunFolder(store / "b").status.state == "unreadable"
+    assert "config.toml is missing" in RunFolder(store / "b").status.note

@@ -134,8 +134,9 @@ def _choose(
         right = 0.0
         for i, (rows, count, problem) in enumerate(parts):
             theta, _, _ = solve(problem, strength / count, tolerance, thetas[i])
-            logits = problem.logits(theta, x[rows])
-            said = (logits if start is None else logits + torch.addmm(start[1], x[rows], start[0].T)).argmax(1)
+            held_out = x[rows].double()
+            logits = problem.logits(theta, held_out)
+            said = (logits if start is None else logits + torch.addmm(start[1], held_out, start[0].T)).argmax(1)
             right += float(everyone[rows] @ (said == y[rows]).double())
             thetas[i] = theta
         if right < highest:
@@ -181,7 +182,7 @@ def _as_list(strength: float | Sequence[float]) -> Sequence[float]:
 def _checked(
     features: Tensor, labels: Tensor, classes: Sequence[int] | None, toward: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Features in float64, labels as positions among the competing classes, and those classes."""
+    """Features in float32 or float64, labels as positions among the competing classes, and those classes."""
     if features.ndim != 2 or not features.is_floating_point():
         raise ValueError(f"features are {features.dtype} of shape {tuple(features.shape)}: give floats of shape (N, d)")
     if labels.shape != features.shape[:1] or labels.is_floating_point() or labels.dtype == torch.bool:
@@ -214,4 +215,5 @@ def _checked(
         if weight.ndim != 2 or weight.shape[1] != size[1] or len(weight) < size[0] or bias.shape != weight.shape[:1]:
             raise ValueError(f"toward has a weight of shape {tuple(weight.shape)} and a bias of {tuple(bias.shape)}: "
                              f"give (C, {size[1]}) and (C,) with C at least {size[0]}")  # fmt: skip
-    return features.to(device).double(), torch.searchsorted(wanted, y), wanted
+    x = features.to(device)
+    return x if x.dtype == torch.float64 else x.float(), torch.searchsorted(wanted, y), wanted

@@ -27,7 +27,7 @@ FLOAT32_LIMIT = 1e-4
 class Regression(NamedTuple):
     """What is minimised: K classes, d + 1 columns, the last of them 1."""
 
-    x: Tensor  # (n, d + 1) float64, centred and scaled
+    x: Tensor  # (n, d + 1) of the features' own precision, centred and scaled
     y: Tensor  # (n,)
     w: Tensor  # (n,) sums to 1
     offset: Tensor | None  # (n, K) logits before the change
@@ -42,16 +42,17 @@ class Regression(NamedTuple):
 
 
 def pose(x: Tensor, y: Tensor, w: Tensor, start: tuple[Tensor, Tensor] | None) -> Regression:
-    """The problem for features (n, d) in float64, labels without gaps, weights, and a head that there is already."""
-    centre = w @ x
-    offset = None if start is None else torch.addmm(start[1], x, start[0].T)
+    """The problem for features (n, d), labels without gaps, weights, and a head that there is already."""
+    weights = w.to(x.dtype)
+    centre = weights @ x
+    offset = None if start is None else torch.addmm(start[1].to(x.dtype), x, start[0].to(x.dtype).T)
     whole = x.new_ones(len(x), x.shape[1] + 1)
     part = torch.sub(x, centre, out=whole[:, :-1])  # in place: of many rows a copy costs more than the sums
-    scale = float((w @ part.square()).mean().sqrt())
+    scale = float((weights @ part.square()).mean().sqrt())
     scale = scale if scale > 0 else 1.0  # features that never vary: only the bias can learn
     part.div_(scale)
     classes = int(y.max()) + 1
-    return Regression(whole, y, w, offset, centre, scale, classes, _curvature(whole, w, classes))
+    return Regression(whole, y, w, offset, centre.double(), scale, classes, _curvature(whole, w, classes))
 
 
 def _curvature(x: Tensor, w: Tensor, classes: int) -> Tensor:

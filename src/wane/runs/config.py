@@ -232,10 +232,12 @@ class RecordSettings(Section):
     @classmethod
     def _known_signals(cls, names: Any) -> Any:
         given = [names] if isinstance(names, str) else names
-        for name in given if isinstance(given, list | tuple) else ():
+        if not isinstance(given, list | tuple) or not all(isinstance(name, str) for name in given):
+            return given  # what is wrong with the types is said next
+        for name in given:
             SIGNALS[name]  # an unknown name is an error that lists the known ones
         # what is always recorded goes without saying: the same run, so the same name
-        return given if not isinstance(given, list | tuple) else [n for n in dict.fromkeys(given) if n not in SIGNALS]
+        return [name for name in dict.fromkeys(given) if name not in SIGNALS]
 
 
 class Config(Section):

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from wane.runs.about import About, derived_about, parse_about
 from wane.runs.config import Config, ConfigError, build_config, to_toml
 from wane.runs.identity import Method, method_of
-from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, LADDER, OWN_LOOP, RECOVERY, REPLAY, SAMPLES, SUMMARY
+from wane.runs.layout import ABOUT, CONFIG, FLOW, HISTORY, LADDER, OWN_LOOP, RECOVERY, REPLAY, SAMPLES, SUMMARY, SUMS
 from wane.runs.own_loop import OwnLoop, parse_own_loop, run_files
 from wane.runs.place import is_url, open_place, place_of
-from wane.runs.reading import read_file
+from wane.runs.reading import has_lost_its_config, read_file
 from wane.runs.settings import merge, naming
 from wane.runs.status import Status, statuses
 from wane.runs.summary import parse_summary
@@ -336,4 +336,6 @@ def read_config(folder: Path) -> Config:
 
 def list_runs(root: Path) -> list[Path]:
     """All run folders below `root`, itself included, in the order of their names."""
-    return sorted({path.parent for name in (CONFIG, OWN_LOOP) for path in root.rglob(name)})
+    found = {path.parent for name in (CONFIG, OWN_LOOP) for path in root.rglob(name)}
+    others = {path.parent for path in root.rglob(SUMS)} - found
+    return sorted(found | {folder for folder in others if has_lost_its_config(folder)})

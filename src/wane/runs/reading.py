@@ -12,7 +12,7 @@ from wane.runs.layout import CHECKPOINT, CONFIG, FAILED, LOGGED, PREVIOUS, SUMMA
 from wane.runs.place import is_url, open_place
 from wane.runs.sums import ABSENT, parse_sums, sum_of
 
-__all__ = ["check_sum", "damage", "read_file"]
+__all__ = ["check_sum", "damage", "has_lost_its_config", "read_file"]
 
 #: How often to look again while a run is being written: each look follows a write, so more are hardly needed.
 LOOKS = 50
@@ -40,6 +40,15 @@ def read_file(place: str | os.PathLike[str], name: str) -> bytes | None:
             raise DamagedError(damage(f"{os.fspath(place)}/{name}", name, missing=data is None))
         before = after
     raise OSError(f"{os.fspath(place)}/{name} is replaced faster than it can be read: try again")
+
+
+def has_lost_its_config(place: str | os.PathLike[str]) -> bool:
+    """Whether a folder with sums is that of a run without the file that tells so: it must not pass for no run."""
+    try:
+        read_file(place, CONFIG)
+    except DamagedError:
+        return True
+    return False
 
 
 def check_sum(name: str, found: str, listed: tuple[str, ...] | None) -> bool:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from wane.files import parse_json
-from wane.runs.layout import CONFIG, FAILED, HISTORY, LOCK, OWN_LOOP, REMOTE_LOCK, SUMMARY
+from wane.runs.layout import CONFIG, FAILED, HISTORY, LOCK, OWN_LOOP, REMOTE_LOCK, SUMMARY, SUMS
 from wane.runs.lock import Owner, owner
 from wane.runs.place import is_local, open_place
+from wane.runs.reading import has_lost_its_config
 
 __all__ = ["Status", "in_threads", "parse_failure", "statuses"]
 
@@ -73,7 +74,12 @@ def _listing(fs: Any, base: str) -> dict[str, dict[str, int]]:
     runs: dict[str, dict[str, int]] = {}
     for folder, name, version in _local_files(base) if is_local(fs) else _remote_files(fs, base):
         runs.setdefault(folder, {})[name] = version
-    return {folder: files for folder, files in runs.items() if CONFIG in files or OWN_LOOP in files}
+
+    def is_run(folder: str, files: dict[str, int]) -> bool:
+        there = CONFIG in files or OWN_LOOP in files
+        return there or (SUMS in files and is_local(fs) and has_lost_its_config(f"{base}/{folder}" if folder else base))
+
+    return {folder: files for folder, files in runs.items() if is_run(folder, files)}
 
 
 def _local_files(base: str) -> Iterator[tuple[str, str, int]]:
