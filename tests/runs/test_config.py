@@ -132,7 +132,7 @@ def test_a_config_does_not_change():
         ({"seed": -1}, "seed = -1 is invalid: "),
         ({"seed": 0.5}, "seed = 0.5 is invalid: "),
         ({"record": {"samples": [0]}}, "record.samples"),
-        ({"record": {"signals": [[]]}}, r"record.signals.0 = \[\] is invalid: input should be a valid string"),
+        ({"record": {"signals": [[]]}}, "record.signals.0 = [] is invalid: input should be a valid string"),
         ({"learner": {"trend": {"window": 1}}},
          "learner.trend.window = 1 is invalid: give a whole number of at least 2"),
         ({"learner": {"trend": {"gamma": 3, "window": 2.5}}}, "learner.trend.window = 2.5 is invalid: input should be"),
