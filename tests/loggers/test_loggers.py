@@ -193,6 +193,7 @@ def test_a_damaged_note_stops_no_run(text, tmp_path):
     with pytest.warns(UserWarning, match=r"logged.tensorboard.json .*delete it.*the run goes on without it"):
         run(CONFIG, folder, dataset=DATA, listeners=[listeners.follow("tensorboard", folder)])
     (folder / "logged.tensorboard.json").unlink()
+    time.sleep(1.1)  # TensorBoard orders event files by the second in their names
     send_run(folder, "tensorboard", draw_figures)
     assert_complete("tensorboard", folder)
 
