@@ -35,13 +35,10 @@ def parse_json(data: str | bytes) -> Any:
         raise ValueError("it is nested too deep") from None
 
 
-def replace_file(
-    path: Path, data: bytes | Callable[[IO[bytes]], object], *, before_replace: Callable[[], None] | None = None
-) -> None:
+def replace_file(path: Path, data: bytes | Callable[[IO[bytes]], object]) -> None:
     """Push `data` to the disk as a scratch file beside `path`, and put that in its place in one move.
 
     `data` may be a function that writes to the file it is given: what is large need not be in memory twice.
-    `before_replace` is called in between: the last moment at which the old file is still there.
     """
     # a name of its own: another thread, or a process of the same number on another machine, may be at the same file
     scratch = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
@@ -53,8 +50,6 @@ def replace_file(
                 data(file)
             file.flush()
             os.fsync(file.fileno())
-        if before_replace is not None:
-            before_replace()
         scratch.replace(path)
     finally:
         scratch.unlink(missing_ok=True)

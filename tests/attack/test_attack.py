@@ -17,11 +17,10 @@ PLANTED = {
         ["--kind", "tear", "--cases", "16"],
         """
 import wane.files
-def in_place(path, data, *, before_replace=None):
+def in_place(path, data):
     with path.open("wb") as file:
         file.write(data) if isinstance(data, bytes) else data(file)
-import wane.runs.writing
-wane.files.replace_file = wane.runs.writing.replace_file = in_place
+wane.files.replace_file = in_place
 """,
     ),
     "a run that goes on draws other random numbers": (
