@@ -22,9 +22,9 @@ def measure(config):
     """(seconds of the ladder, seconds of the whole run), CPU time."""
     spent, plain = [], loop.record_ladder
 
-    def timed(session, task):
+    def timed(*given):
         start = time.process_time()
-        found = plain(session, task)
+        found = plain(*given)
         spent.append(time.process_time() - start)
         return found
 

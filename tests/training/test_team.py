@@ -35,7 +35,7 @@ BOTH = {"weights": {"signal": "ctl"}, "trend": {"signal": "log_tlr", "window": 2
 
 #: Settings of runs whose network has no batch norm and no dropout. A task has 32 rows.
 EQUAL = {
-    "interventions": {"learner": BOTH, "record": {"eval_every": 3, "samples": "tasks", "flow": True}},
+    "interventions": {"learner": BOTH, "record": {"eval_every": 3, "samples": "tasks", "flow": True, "ladder": True}},
     "uneven": {  # batches of 7 and one of 4, shares of 4 and 3, of the replay 3 and 2; weights over all rows
         "learner": {"batch_size": 7, "replay_size": 5, "momentum": 0.9, "weights": {"signal": "loss", "rows": "all"}},
         "memory": {"policy": "class_balanced", "draw": "class_uniform"},
@@ -104,6 +104,10 @@ def test_without_batch_norm_it_is_the_run_of_one_process(name, tmp_path):
         np.testing.assert_allclose(numbers(samples), numbers(others), atol=1e-4)
         with np.load(tmp_path / "several" / "flow.npz") as flow, np.load(tmp_path / "one" / "flow.npz") as other:
             np.testing.assert_allclose(flow["flow"], other["flow"], atol=1e-5)
+        ladder, other = (table(tmp_path / folder, "ladder.parquet") for folder in ("several", "one"))
+        same = ["step", "class", "n", "rung"]
+        assert ladder.select(same).equals(other.select(same))  # the first process had every row, in order
+        np.testing.assert_allclose(ladder["accuracy"], other["accuracy"], atol=1e-9)
 
 
 def test_stopped_and_gone_on_with_batch_norm_and_dropout(tmp_path):

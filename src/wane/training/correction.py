@@ -8,7 +8,7 @@ from torch import Tensor
 from wane.interventions.correction import LogitCorrection
 from wane.runs.config import ConfigError
 from wane.streams import Task
-from wane.training.rows import logits_of, rows_of
+from wane.training.rows import pass_rows, rows_of
 from wane.training.session import Session
 
 __all__ = ["check_correction", "exposure", "fitted_offsets"]
@@ -41,15 +41,7 @@ def fitted_offsets(session: Session, task: Task) -> Tensor:
         found = LogitCorrection("prior", groups).fit(counts=counts).offsets
     else:
         data, rows, of_row = rows_of(session, task, settings.source)
-        with (
-            torch.inference_mode(),
-            torch.autocast(session.device.type, torch.bfloat16, enabled=session.config.precision == "bf16"),
-        ):
-            was_training = session.learner.training
-            session.learner.eval()
-            logits = logits_of(session, data, rows, of_row)
-            session.learner.train(was_training)
-        labels = data.labels[rows]
+        _, logits, labels = pass_rows(session, data, rows, of_row)
         present = torch.bincount(groups[labels.cpu()], minlength=len(groups)) > 0
         groups[(tasks > task.index) | ~present[groups]] = -1
         found = LogitCorrection(settings.by, None if settings.groups == "class" else groups).fit(logits, labels).offsets

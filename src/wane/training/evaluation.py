@@ -21,7 +21,7 @@ from wane.training.batches import make_scene
 from wane.training.correction import fitted_offsets
 from wane.training.groups import count, new_metrics, score_within
 from wane.training.recovery import record_recovery
-from wane.training.rows import BATCH, logits_of, rows_of
+from wane.training.rows import BATCH, Passed, pass_rows, rows_of
 from wane.training.session import Session
 
 __all__ = ["Evaluated", "evaluate", "record_epoch", "record_split", "write_flow", "write_samples"]
@@ -39,6 +39,7 @@ class Evaluated:
     metrics: GroupMetrics | None  # class-incremental; None for a learner that must be told the task
     within: GroupMetrics | None  # task-incremental: each row among the classes of its own task; None if not asked for
     samples: dict[str, np.ndarray[Any, Any]] | None
+    passed: Passed | None  # every row's features and logits; None if not asked for
 
     @property
     def leading(self) -> GroupMetrics:
@@ -48,8 +49,11 @@ class Evaluated:
         return leading
 
 
-def record_epoch(session: Session, task: Task, replayed: GroupMetrics, *, last: bool) -> None:
-    """At the end of an epoch: evaluate all seen classes, and write down what was asked for."""
+def record_epoch(session: Session, task: Task, replayed: GroupMetrics, *, last: bool) -> Evaluated:
+    """At the end of an epoch: evaluate all seen classes, and write down what was asked for.
+
+    Returns the evaluation of the test rows, with every row's features and logits where the ladder will want them.
+    """
     config, state, folder, first = session.config, session.state, session.folder, session.team.is_first
     step, wanted = state.position.step, config.record.samples
     number = task.index * config.learner.epochs + state.position.epoch + 1
@@ -61,7 +65,8 @@ def record_epoch(session: Session, task: Task, replayed: GroupMetrics, *, last: 
     if config.memory.holdout is not None and session.memory is not None:
         record_split(session, task, "memory_holdout")
     flow = last and config.record.flow
-    evaluated = record_split(session, task, "test", samples=samples, flow=flow)
+    passed = last and config.record.ladder is not None and not session.learner.needs_task
+    evaluated = record_split(session, task, "test", samples=samples, flow=flow, passed=passed)
     if last and session.learner.answers_ahead and task.index + 1 < len(session.stream):
         record_split(session, task, "future")
     if last and config.record.correction is not None:
@@ -73,11 +78,12 @@ def record_epoch(session: Session, task: Task, replayed: GroupMetrics, *, last: 
         write_flow(folder / FLOW, evaluated.leading.compute()["flow"], step=step, task=task.index)
     if last and config.record.recovery is not None and first:
         add_rows(folder / RECOVERY, record_recovery(session, task), step=step)
+    return evaluated
 
 
 def record_split(
     session: Session, task: Task, split: str, *, samples: bool = False, flow: bool = False,
-    offsets: Tensor | None = None,
+    offsets: Tensor | None = None, passed: bool = False,
 ) -> Evaluated:  # fmt: skip
     """One evaluation into the history.
 
@@ -89,6 +95,7 @@ def record_split(
         samples: keep every row's signals.
         flow: keep the mean softmax of every class.
         offsets: (C,) added to the logits.
+        passed: keep every row's features and logits.
     """
     was_training = session.learner.training
     session.learner.eval()
@@ -98,7 +105,7 @@ def record_split(
     data, rows, tasks = rows_of(session, task, split)
     evaluated = evaluate(
         session, data, rows, tasks, classes=None if ahead else session.competing_classes(task), within=both,
-        samples=samples, flow=flow, offsets=offsets,
+        samples=samples, flow=flow, offsets=offsets, passed=passed,
     )  # fmt: skip
     at: Any = {"step": session.state.position.step, "task": task.index}
     if evaluated.metrics is not None:
@@ -111,6 +118,7 @@ def record_split(
 def evaluate(
     session: Session, data: Split, rows: Tensor, tasks: Tensor, *, classes: range | list[int] | None = None,
     within: bool = False, samples: bool = False, flow: bool = False, offsets: Tensor | None = None,
+    passed: bool = False,
 ) -> Evaluated:  # fmt: skip
     """Score `rows` of a split in eval mode; the learner is back in its mode afterwards, no generator is touched.
 
@@ -122,14 +130,12 @@ def evaluate(
     metrics = None if needs_task else new_metrics(stream, also=also, flow=flow)
     own = new_metrics(stream, also=also, flow=flow and needs_task) if within or needs_task else None
     kept: list[Tensor] = []
-    was_training = learner.training
-    learner.eval()
-    with (
-        torch.inference_mode(),
-        torch.autocast(session.device.type, torch.bfloat16, enabled=session.config.precision == "bf16"),
-    ):
+    blocks: list[Passed] = []
+    with torch.inference_mode():
         for block in torch.split(team.share(rows), TOGETHER * BATCH.get(session.device.type, 1024)):
-            logits, labels = logits_of(session, data, block, tasks), data.labels[block]
+            through = pass_rows(session, data, block, tasks, features=passed)
+            blocks += [through] * passed
+            _, logits, labels = through
             logits = logits if offsets is None else logits + offsets
             groups = stream.groups(labels, tasks[block])
             if metrics is not None:
@@ -141,12 +147,19 @@ def evaluate(
             if samples:
                 of_samples = scored_within if needs_task else scored
                 kept.append(torch.stack([block, labels, *of_samples], dim=1))
-    learner.train(was_training)
     for sums in (metrics, own):
         if sums is not None:  # sums lie on a grid: put together they are the same to the bit as in one pass
             team.add_up(*(getattr(sums, name) for name in sums._defaults))
     table = _columns(team.whole(torch.cat(kept), len(rows)).cpu(), of_samples.names) if kept else None
-    return Evaluated(metrics, own, table)
+    return Evaluated(metrics, own, table, _together(session, blocks, len(rows)) if passed else None)
+
+
+def _together(session: Session, blocks: list[Passed], rows: int) -> Passed:
+    """The blocks of all processes as one."""
+    features, logits, labels = zip(*blocks, strict=True)
+    whole = session.team.whole
+    kept = None if features[0] is None else whole(torch.cat(features), rows)
+    return Passed(kept, whole(torch.cat(logits), rows), whole(torch.cat(labels), rows))
 
 
 def _columns(table: Tensor, signals: tuple[str, ...]) -> dict[str, np.ndarray[Any, Any]]:

@@ -1,7 +1,7 @@
 """The ladder at the end of a task: what a constant added to logits, and a new linear head, would bring back.
 
-Nothing here trains the network, draws a random number, or leaves a trace in the run: features of test rows, memory,
-held-out and training rows are computed once, in eval mode, and convex problems are solved on them.
+Nothing here trains the network, draws a random number, or leaves a trace in the run. The test rows come as the
+evaluation passed them; memory, held-out and training rows pass once, in eval mode, and convex problems are solved.
 
 The rungs are those of `wane.measures.ladder`. Classes that are not seen yet take no part in any but the first, which is
 the accuracy as it was recorded.
@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from wane.interventions.correction import LogitCorrection
 from wane.interventions.linear_head import LinearHead, fit_head
-from wane.learners import Learner
-from wane.models import Classifier
-from wane.models.blocks import features_of, head_of
+from wane.models.blocks import head_of
 from wane.runs.config import LadderSettings
-from wane.streams import Split, Task, eval_batch
-from wane.training.rows import BATCH, rows_of
+from wane.streams import Task
+from wane.training.rows import Passed, answers_its_own_way, has_features, pass_rows, rows_of
 from wane.training.session import Session
 
 if TYPE_CHECKING:
@@ -36,14 +34,6 @@ __all__ = ["left_out", "record_ladder"]
 ROWS_FOR_CHOICE = 20
 
 
-class Passed(NamedTuple):
-    """What some rows became on their way through the network."""
-
-    features: Tensor | None  # (N, d), None for a network without a linear head
-    logits: Tensor  # (N, C) as the learner answers
-    labels: Tensor  # (N,)
-
-
 class Answers(NamedTuple):
     """A rung before it is counted: logits of the test rows, and what was fitted."""
 
@@ -53,23 +43,22 @@ class Answers(NamedTuple):
     strength: float | None = None
 
 
-def record_ladder(session: Session, task: Task) -> polars.DataFrame:
-    """Every rung that can be measured, a row for each class: the columns are `wane.measures.ladder.COLUMNS`."""
+def record_ladder(session: Session, task: Task, tested: Passed | None) -> polars.DataFrame:
+    """Every rung that can be measured, a row for each class: the columns are `wane.measures.ladder.COLUMNS`.
+
+    `tested` are the test rows so far; None for a learner that is told the task, of which only the first rung is known.
+    """
     import polars as pl
 
-    settings, stream, learner = session.config.record.ladder, session.stream, session.learner
+    settings, stream = session.config.record.ladder, session.stream
     assert settings is not None
     (now,) = session.state.history.tail(1, split=session.split)
     accuracy = session.state.history.column(now, "accuracy")
     frames = [_frame(session, task, "now", now.classes, now.n, accuracy)]
-    if not learner.needs_task:
-        was_training = learner.training
-        learner.eval()
-        data, rows, tasks = rows_of(session, task, "test")
-        tested = _pass(session, data, rows)
+    if tested is not None:
+        _, rows, tasks = rows_of(session, task, "test")
         groups = stream.groups(tested.labels, tasks[rows])
         frames += [_count(session, task, tested, groups, found) for found in _rungs(session, settings, task, tested)]
-        learner.train(was_training)
     return pl.concat(frames)
 
 
@@ -87,7 +76,7 @@ def left_out(session: Session) -> dict[str, str]:
         found |= dict.fromkeys(("bias_memory", "head_memory"), why)
     if _held_out(session) is None:
         found["bias_holdout"] = "No training rows were held out (data.holdout and memory.holdout are not set)."
-    if not _has_features(learner.model):
+    if not has_features(learner.model):
         why = (f"{type(learner.model).__name__} has no linear layer `head` after a method `features`, so that no new "
                "head can be fitted.")  # fmt: skip
         found |= dict.fromkeys(("head_memory", "head_all"), why)
@@ -103,9 +92,9 @@ def _rungs(session: Session, settings: LadderSettings, task: Task, tested: Passe
     if len(seen) < 2:
         return
     groups = _groups(session, settings, task)
-    by = settings.by or ("accuracy" if _answers_its_own_way(session.learner) else "nkl")
+    by = settings.by or ("accuracy" if answers_its_own_way(session.learner) else "nkl")
     if memory is not None and len(memory):
-        stored = _pass(session, *rows_of(session, task, "memory")[:2])
+        stored = pass_rows(session, *rows_of(session, task, "memory"), features=True)
         yield from _corrected("bias_memory", by, groups, stored, tested)
         present = torch.unique(stored.labels).tolist()
         if stored.features is not None and len(present) > 1:
@@ -115,12 +104,13 @@ def _rungs(session: Session, settings: LadderSettings, task: Task, tested: Passe
                               folds=settings.folds, toward=(head.weight.detach(), bias.detach()))  # fmt: skip
             yield _answers("head_memory", fitted, tested)
     if (split := _held_out(session)) is not None:
-        held = _pass(session, *rows_of(session, task, split)[:2], features=False)
+        held = pass_rows(session, *rows_of(session, task, split))
         yield from _corrected("bias_holdout", by, groups, held, tested)
     yield from _corrected("bias_oracle", "accuracy", groups, tested, tested)
     if tested.features is not None:
-        rows = (stream.tasks_of("train") <= task.index).nonzero()[:, 0]
-        learnt = _pass(session, session.dataset.train, rows, logits=False)
+        tasks = stream.tasks_of("train")
+        rows = (tasks <= task.index).nonzero()[:, 0]
+        learnt = pass_rows(session, session.dataset.train, rows, tasks, features=True, logits=False)
         assert learnt.features is not None
         present = torch.unique(learnt.labels).tolist()
         if len(present) > 1:
@@ -197,35 +187,3 @@ def _frame(
         "accuracy": accuracy, "offset": [None] * count if offsets is None else offsets, "strength": [strength] * count,
     }  # fmt: skip
     return pl.DataFrame(columns, schema_overrides={"offset": pl.Float64, "strength": pl.Float64})
-
-
-def _has_features(model: nn.Module) -> bool:
-    return isinstance(getattr(model, "head", None), nn.Linear) and callable(getattr(model, "features", None))
-
-
-def _answers_its_own_way(learner: Learner) -> bool:
-    return type(learner).predict is not Learner.predict
-
-
-@torch.inference_mode()
-def _pass(session: Session, data: Split, rows: Tensor, *, features: bool = True, logits: bool = True) -> Passed:
-    """The rows through the network, batch by batch as an evaluation takes them."""
-    learner, dataset, device = session.learner, session.dataset, session.device
-    model = learner.model
-    features = features and _has_features(model)
-    # one pass gives both, unless the learner or its network answers in a way of its own
-    through_head = features and isinstance(model, Classifier) and not _answers_its_own_way(learner)
-    kept: list[Tensor] = []
-    said: list[Tensor] = []
-    with torch.autocast(device.type, torch.bfloat16, enabled=session.config.precision == "bf16"):
-        for part in torch.split(rows, BATCH.get(device.type, 1024)):
-            batch = eval_batch(data.images, part, dataset.mean, dataset.std, channels_last=session.state.channels_last)
-            if features:
-                kept.append(features_of(model, batch))
-            if logits:
-                said.append(head_of(model)(kept[-1]) if through_head else learner.predict(batch))
-    return Passed(
-        torch.cat(kept).float() if kept else None,
-        torch.cat(said).float() if said else torch.empty(0, device=device),
-        data.labels[rows],
-    )

@@ -86,11 +86,11 @@ def train(
                 if last:
                     learner.eval()
                     learner.end_task(make_scene(session, task))
-                record_epoch(session, task, replayed, last=last)
+                evaluated = record_epoch(session, task, replayed, last=last)
                 add_sizes(session, task)
                 check_finite(session, task, epoch)
                 if last and config.record.ladder is not None and team.is_first:
-                    add_rows(folder / LADDER, record_ladder(session, task), step=state.position.step)
+                    add_rows(folder / LADDER, record_ladder(session, task, evaluated.passed), step=state.position.step)
                 state.position = Position(task.index + last, 0 if last else epoch + 1, state.position.step)
                 state.seconds += time.perf_counter() - started
                 if team.is_first:

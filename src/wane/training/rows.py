@@ -1,16 +1,21 @@
-"""The rows of a split, wherever they are kept, and the logits that the learner gives them."""
+"""The rows of a split, wherever they are kept, and what they become on their way through the network."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from wane.learners import Learner
 from wane.memory import rows_set_aside
+from wane.models import Classifier
+from wane.models.blocks import features_of, head_of
 from wane.streams import Split, Task, eval_batch
 from wane.training.session import Session, answers
 
-__all__ = ["BATCH", "logits_of", "rows_of"]
+__all__ = ["BATCH", "Passed", "answers_its_own_way", "has_features", "pass_rows", "rows_of"]
 
 #: The fastest batch of a forward pass on a CPU, where larger ones outgrow the caches; an accelerator wants more.
 BATCH = {"cpu": 128}
@@ -51,15 +56,52 @@ def _some_slots(session: Session) -> Tensor:
     return torch.from_numpy(slots).to(session.device)
 
 
-def logits_of(session: Session, data: Split, rows: Tensor, tasks: Tensor) -> Tensor:
-    """(n, C) float32 logits of some rows; in eval mode, and without gradients, if that is how it is called."""
-    dataset, layout = session.dataset, session.state.channels_last
-    parts = [
-        answers(
-            session.learner,
-            eval_batch(data.images, part, dataset.mean, dataset.std, channels_last=layout),
-            tasks[part],
-        ).float()
-        for part in torch.split(rows, BATCH.get(session.device.type, 1024))
-    ]
-    return torch.cat(parts)
+class Passed(NamedTuple):
+    """What some rows became on their way through the network."""
+
+    features: Tensor | None  # (n, d) float32; None if not asked for, or for a network without a linear head
+    logits: Tensor  # (n, C) float32 as the learner answers; empty if not asked for
+    labels: Tensor  # (n,)
+
+
+def pass_rows(
+    session: Session, data: Split, rows: Tensor, tasks: Tensor, *, features: bool = False, logits: bool = True
+) -> Passed:
+    """Some rows of a split through the network, in eval mode and without gradients.
+
+    `tasks` holds the task of every row of the split. The learner is back in its mode afterwards, no generator is
+    touched.
+    """
+    learner, dataset, layout = session.learner, session.dataset, session.state.channels_last
+    model, device, reduced = learner.model, session.device, session.config.precision == "bf16"
+    features = features and has_features(model)
+    # one pass gives both, unless the learner or its network answers in a way of its own
+    through_head = features and isinstance(model, Classifier) and not answers_its_own_way(learner)
+    kept: list[Tensor] = []
+    said: list[Tensor] = []
+    was_training = learner.training
+    learner.eval()
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=reduced):
+        for part in torch.split(rows, BATCH.get(device.type, 1024)):
+            batch = eval_batch(data.images, part, dataset.mean, dataset.std, channels_last=layout)
+            if features:
+                kept.append(features_of(model, batch))
+            if logits:
+                said.append(head_of(model)(kept[-1]) if through_head else answers(learner, batch, tasks[part]))
+        found = Passed(
+            torch.cat(kept).float() if features else None,
+            torch.cat(said).float() if logits else torch.empty(0, device=device),
+            data.labels[rows],
+        )
+    learner.train(was_training)
+    return found
+
+
+def has_features(model: nn.Module) -> bool:
+    """Whether a network is a linear layer `head` after a method `features`."""
+    return isinstance(getattr(model, "head", None), nn.Linear) and callable(getattr(model, "features", None))
+
+
+def answers_its_own_way(learner: Learner) -> bool:
+    """Whether a learner says something else than its network."""
+    return type(learner).predict is not Learner.predict
