@@ -38,7 +38,7 @@ from wane.training.checkpoint import load_checkpoint
 from wane.training.correction import exposure
 from wane.training.events import Events
 from wane.training.resuming import resume
-from wane.training.rows import logits_of, rows_of
+from wane.training.rows import pass_rows, rows_of
 from wane.training.run import load_data
 from wane.training.session import Session, open_session
 from wane.training.team import ALONE
@@ -151,9 +151,8 @@ def reopened(run: RunFolder) -> Session:
 @torch.inference_mode()
 def answers(session: Session, split: str) -> tuple[Tensor, Tensor]:
     """Logits and labels of all rows of a split."""
-    session.learner.eval()
-    data, rows, tasks = rows_of(session, list(session.stream)[-1], split)
-    return logits_of(session, data, rows, tasks).cpu(), data.labels[rows].cpu()
+    _, logits, labels = pass_rows(session, *rows_of(session, list(session.stream)[-1], split))
+    return logits.cpu(), labels.cpu()
 
 
 def right(logits: Tensor, labels: Tensor) -> float:
