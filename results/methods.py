@@ -74,17 +74,30 @@ def shown(values: dict[int, float], *, with_std: bool = False) -> str:
     return f"{mean:.1f}".replace("-", "−") + (f" ± {std:.1f}" if with_std and std is not None else "")
 
 
-def results(frame: pl.DataFrame, steps: dict[str, float]) -> str:
-    """Both settings, what each method keeps, and what a step of it costs."""
-    columns = [prefix + name for prefix in ("", "task_") for name in MEASURES]
-    titles = [name.removeprefix("task_") + (", task" if name.startswith("task_") else "") for name in columns]
-    lines = [f"| | seeds | {' | '.join(titles)} | kept, kB | step / passes |", "|:--|--:|" + 10 * "--:|"]
+def class_incremental(frame: pl.DataFrame, steps: dict[str, float]) -> str:
+    """Without being told the task; what each method keeps, and what a step of it costs."""
+    lines = [f"| | seeds | {' | '.join(MEASURES)} | kept, kB | step / passes |", "|:--|--:|" + 6 * "--:|"]
     for method, learner in frame.select("method", "learner").unique(maintain_order=True).iter_rows():
-        cells = [shown(by_seed(frame, method, name), with_std=name.endswith("accuracy")) for name in columns]
         kept = by_seed(frame, method, "kept")
         step = "" if learner not in steps else f"{steps[learner]:.2f}"
-        lines.append(f"| {method} | {len(kept)} | {' | '.join(cells)} | {max(kept.values()) / 1000:,.0f} | {step} |")
+        lines.append(
+            f"| {method} | {len(kept)} | {measured(frame, method)} | {max(kept.values()) / 1000:,.0f} | {step} |"
+        )
     return "\n".join(lines) + "\n"
+
+
+def task_incremental(frame: pl.DataFrame) -> str:
+    """Each row among the classes of its own task."""
+    lines = [f"| | seeds | {' | '.join(MEASURES)} |", "|:--|--:|" + 4 * "--:|"]
+    for method in frame["method"].unique(maintain_order=True):
+        seeds = len(by_seed(frame, method, "task_accuracy"))
+        lines.append(f"| {method} | {seeds} | {measured(frame, method, 'task_')} |")
+    return "\n".join(lines) + "\n"
+
+
+def measured(frame: pl.DataFrame, method: str, prefix: str = "") -> str:
+    """The cells of a method's measures."""
+    return " | ".join(shown(by_seed(frame, method, prefix + n), with_std=n == "accuracy") for n in MEASURES)
 
 
 def tuning(frame: pl.DataFrame) -> str:
@@ -172,7 +185,8 @@ def main(stores: list[str]) -> None:
     for data in DATA:
         of = {recipe: known.filter(recipe=recipe, data=data) for recipe in RECIPES}
         if len(of["methods"]):
-            (HERE / f"methods_{data}.md").write_text(results(of["methods"], steps))
+            (HERE / f"methods_{data}.md").write_text(class_incremental(of["methods"], steps))
+            (HERE / f"methods_task_{data}.md").write_text(task_incremental(of["methods"]))
             (HERE / f"methods_ladder_{data}.md").write_text(ladders(of["methods"]))
         if len(of["methods_tuning"]):
             (HERE / "methods_tuning.md").write_text(tuning(of["methods_tuning"]))

@@ -20,7 +20,7 @@ from torch import Tensor
 from wane.interventions.correction import LogitCorrection
 from wane.interventions.linear_head import LinearHead, fit_head
 from wane.models.blocks import head_of
-from wane.runs.config import LadderSettings
+from wane.runs.sections import LadderSettings
 from wane.streams import Task
 from wane.training.rows import Passed, answers_its_own_way, has_features, pass_rows, rows_of
 from wane.training.session import Session

@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wane.learners import Learner
-from wane.runs.config import RecoverySettings
+from wane.runs.sections import RecoverySettings
 from wane.softmax.signals import signals
 from wane.streams import Task, eval_batch
 from wane.training.groups import score_within
