@@ -26,8 +26,8 @@ def trained(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in module.parameters() if p.requires_grad]
 
 
-def vector_of(parameters: Sequence[Tensor]) -> Tensor:
-    """The parameters one after the other, each in the order in which it lies in memory, detached: a copy.
+def vector_of(parameters: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
+    """The parameters one after the other, each in the order in which it lies in memory, detached: a copy, into `out`.
 
     >>> vector_of([torch.ones(2, 2), torch.zeros(1)])
     tensor([1., 1., 1., 1., 0.])
@@ -35,7 +35,7 @@ def vector_of(parameters: Sequence[Tensor]) -> Tensor:
     >>> vector_of([images]), vector_of([images.to(memory_format=torch.channels_last)])
     (tensor([0., 1., 2., 3.]), tensor([0., 2., 1., 3.]))
     """
-    return torch.cat([_as_laid_out(p.detach(), p).reshape(-1) for p in parameters])
+    return torch.cat([_as_laid_out(p.detach(), p).reshape(-1) for p in parameters], out=out)
 
 
 def _as_laid_out(tensor: Tensor, like: Tensor) -> Tensor:
@@ -97,8 +97,8 @@ def add_to_gradient(parameters: Sequence[nn.Parameter], vector: Tensor) -> None:
     torch._foreach_add_(gradients, [piece.view(g.shape) for piece, g in zip(pieces, gradients, strict=True)])
 
 
-def gradient_vector(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """The gradient that is there, in the order of `vector_of`; zeros where there is none. A copy.
+def gradient_vector(parameters: Sequence[nn.Parameter], out: Tensor | None = None) -> Tensor:
+    """The gradient that is there, in the order of `vector_of`; zeros where there is none. A copy, into `out`.
 
     >>> w, unused = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1))
     >>> w.grad = torch.tensor([6.0, 8.0])
@@ -106,7 +106,7 @@ def gradient_vector(parameters: Sequence[nn.Parameter]) -> Tensor:
     tensor([6., 8., 0.])
     """
     found = ((torch.zeros_like(p) if p.grad is None else p.grad, p) for p in parameters)
-    return torch.cat([_as_laid_out(gradient, p).reshape(-1) for gradient, p in found])
+    return torch.cat([_as_laid_out(gradient, p).reshape(-1) for gradient, p in found], out=out)
 
 
 def decay(parameters: Sequence[nn.Parameter], strength: float) -> Tensor:

@@ -48,20 +48,24 @@ class SI(WeighsWeights):
     def begin_task(self, scene: Scene) -> None:
         """Room for the importances, once; where the task starts."""
         super().begin_task(scene)
+        # what a step needs for a moment: fresh memory for it would cost more than the sums
+        self.before, self.gradient, self.now = (torch.empty_like(self.anchor) for _ in range(3))
         if self.task == 0:
-            self.anchor.copy_(vector_of(self.weights))
+            vector_of(self.weights, out=self.anchor)
 
     def after_backward(self, batch: Batch) -> None:
         """Keep the loss's own gradient, then add the penalty's, then clip."""
-        self.before, self.gradient = vector_of(self.weights), gradient_vector(self.weights)
+        vector_of(self.weights, out=self.before)
+        gradient_vector(self.weights, out=self.gradient)
         if self.task > 0:
-            add_to_gradient(self.weights, (self.before - self.anchor).mul_(self.importance).mul_(2 * self.options.c))
+            away = torch.sub(self.before, self.anchor, out=self.now)
+            add_to_gradient(self.weights, away.mul_(self.importance).mul_(2 * self.options.c))
         if self.options.clip > 0:
             torch.nn.utils.clip_grad_value_(self.weights, self.options.clip)
 
     def after_step(self, batch: Batch) -> None:
         """What this step took off the loss, to first order."""
-        self.path.addcmul_(self.gradient, self.before.sub_(vector_of(self.weights)))
+        self.path.addcmul_(self.gradient, self.before.sub_(vector_of(self.weights, out=self.now)))
 
     def end_task(self, scene: Scene) -> None:
         """From the path to the importance; the next task starts here."""
