@@ -69,7 +69,9 @@ results: $(READY)
 	$(BIN)/wane figure scales results/runs --out results/scales.png
 	$(BIN)/python results/methods.py
 	$(BIN)/python results/corrections.py
+	$(BIN)/python results/levers.py
 	$(BIN)/python results/evidence.py
+	$(BIN)/python results/shrink.py
 
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

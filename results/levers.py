@@ -191,7 +191,9 @@ def main() -> None:
     frame = collect(sys.argv[1:], pl.read_csv(path) if path.exists() else None)
     frame.write_csv(path)
     for data in frame["data"].unique(maintain_order=True):
-        (HERE / f"levers_{data}.md").write_text(table(frame.filter(data=data)))
+        of_data = frame.filter(data=data)
+        if set(of_data["method"]) - set(CONTROLS):
+            (HERE / f"levers_{data}.md").write_text(table(of_data))
 
 
 if __name__ == "__main__":

@@ -24,8 +24,11 @@ LADDER = {
     "features": ("#c9ced6", "#565e6c"),
 }  # fmt: skip
 
-#: Paul Tol's "light" set, for tasks side by side: fills that stand out on paper and on a dark ground.
-TASKS = ("#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#99ddff", "#bbcc33", "#aaaa00")
+#: Paul Tol's "light" set without its grey, for tasks side by side: fills that stand out on paper and on a dark ground.
+#: Two more make ten, as many as most streams have tasks.
+TASKS = (
+    "#77aadd", "#ee8866", "#44bb99", "#eedd88", "#ffaabb", "#99ddff", "#bbcc33", "#aaaa00", "#b39ddb", "#c49a6c",
+)  # fmt: skip
 
 
 def signal_colour(name: str, *, dark: bool = False) -> str:
@@ -67,7 +70,7 @@ def signal_unit(name: str) -> str:
 def task_colour(task: int) -> str:
     """The colour of a task; they come round again after eight.
 
-    >>> task_colour(0), task_colour(8)
+    >>> task_colour(0), task_colour(10)
     ('#77aadd', '#77aadd')
     """
     return TASKS[task % len(TASKS)]
