@@ -199,6 +199,17 @@ def test_clean_slots_of_the_memory_are_held_out_rows(tmp_path):
     assert notes(tmp_path / "run") == []
 
 
+def test_fits_at_the_last_end_only_are_those_of_every_end(tmp_path):
+    for at in (None, "last"):
+        run(tiny_config(record={"ladder": {"at": at}}), tmp_path / str(at), dataset=tiny_dataset())
+    every, last = (pl.read_parquet(tmp_path / at / "ladder.parquet") for at in ("None", "last"))
+    assert last.filter(task=1).equals(every.filter(task=1))
+    assert last.filter(task=0).equals(every.filter(task=0, rung="now"))
+    assert every.filter(task=0)["rung"].n_unique() > 1
+    summaries = [json.loads((tmp_path / at / "summary.json").read_text())["metrics"] for at in ("None", "last")]
+    assert summaries[0] == summaries[1]
+
+
 def test_it_is_archived(tmp_path):
     run(tiny_config(record=LADDER), tmp_path / "run", dataset=tiny_dataset())
     (kept,) = archive([RunFolder(tmp_path / "run")], tmp_path / "kept")

@@ -189,6 +189,9 @@ class LadderSettings(Section):
     """Penalties of a new head to choose from by cross-validation, see `wane.fit_head`."""
     folds: int = Field(default=2, ge=2)
     """Of the cross-validation."""
+    at: Literal["last"] | None = None
+    """Fit corrections and heads at the end of the last task only. Default: at the end of every task, which takes the
+    longer, the more tasks and classes there are."""
 
     @field_validator("by")
     @classmethod

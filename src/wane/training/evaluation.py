@@ -20,6 +20,7 @@ from wane.streams import Split, Task
 from wane.training.batches import make_scene
 from wane.training.correction import fitted_offsets
 from wane.training.groups import count, new_metrics, score_within
+from wane.training.ladder import wants_test_rows
 from wane.training.recovery import record_recovery
 from wane.training.rows import BATCH, Passed, pass_rows, rows_of
 from wane.training.session import Session
@@ -65,7 +66,7 @@ def record_epoch(session: Session, task: Task, replayed: GroupMetrics, *, last: 
     if config.memory.holdout is not None and session.memory is not None:
         record_split(session, task, "memory_holdout")
     flow = last and config.record.flow
-    passed = last and config.record.ladder is not None and not session.learner.needs_task
+    passed = last and wants_test_rows(session, task)
     evaluated = record_split(session, task, "test", samples=samples, flow=flow, passed=passed)
     if last and session.learner.answers_ahead and task.index + 1 < len(session.stream):
         record_split(session, task, "future")

@@ -28,7 +28,7 @@ from wane.training.session import Session
 if TYPE_CHECKING:
     import polars
 
-__all__ = ["left_out", "record_ladder"]
+__all__ = ["left_out", "record_ladder", "wants_test_rows"]
 
 #: Of each class at most so many training rows choose the penalty of the head that is then fitted on all of them.
 ROWS_FOR_CHOICE = 20
@@ -43,10 +43,18 @@ class Answers(NamedTuple):
     strength: float | None = None
 
 
+def wants_test_rows(session: Session, task: Task) -> bool:
+    """Whether there is more to measure at the end of a task than the accuracy now."""
+    settings = session.config.record.ladder
+    if settings is None or session.learner.needs_task:
+        return False
+    return settings.at is None or task.index + 1 == len(session.stream)
+
+
 def record_ladder(session: Session, task: Task, tested: Passed | None) -> polars.DataFrame:
     """Every rung that can be measured, a row for each class: the columns are `wane.measures.ladder.COLUMNS`.
 
-    `tested` are the test rows so far; None for a learner that is told the task, of which only the first rung is known.
+    `tested` are the test rows so far; None for the first rung alone.
     """
     import polars as pl
 
