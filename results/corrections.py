@@ -30,7 +30,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from wane.interventions.correction import LogitCorrection
-from wane.learners import Learner
 from wane.paper.judging import verdict_of
 from wane.runs.folder import RunFolder, find_runs
 from wane.sweeps.plan import expand
@@ -38,7 +37,7 @@ from wane.training.checkpoint import load_checkpoint
 from wane.training.correction import exposure
 from wane.training.events import Events
 from wane.training.resuming import resume
-from wane.training.rows import pass_rows, rows_of
+from wane.training.rows import answers_its_own_way, pass_rows, rows_of
 from wane.training.run import load_data
 from wane.training.session import Session, open_session
 from wane.training.team import ALONE
@@ -87,7 +86,7 @@ def measure(run: RunFolder, variant: str) -> Iterator[dict[str, object]]:
     if run.ladder is not None and "head_memory" in run.ladder.rungs:
         yield row(*HEAD, run.ladder.average("head_memory"))
     stored = answers(session, "memory") if session.memory is not None else None
-    own_way = type(session.learner).predict is not Learner.predict
+    own_way = answers_its_own_way(session.learner)
     scale = best_scale(*stored) if own_way and stored is not None else 1.0
     priors: dict[str, Tensor] = {}
     counts = exposure(session, task)

@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from wane.models.classifier import Classifier
 
-__all__ = ["Block", "blocks_of", "features_of", "head_of", "over_units", "statistics_kept"]
+__all__ = ["Block", "blocks_of", "features_of", "has_features", "head_of", "over_units", "statistics_kept"]
 
 WEIGHTED = (nn.Linear, nn.Conv2d)
 PLAIN = (
@@ -111,6 +111,15 @@ def head_of(model: nn.Module) -> nn.Linear:
             f"wane.models.Classifier; {type(model).__name__} has no such head"
         )
     return head
+
+
+def has_features(model: nn.Module) -> bool:
+    """Whether a network is a linear layer `head` after a method `features`.
+
+    >>> has_features(nn.Flatten())
+    False
+    """
+    return isinstance(getattr(model, "head", None), nn.Linear) and callable(getattr(model, "features", None))
 
 
 def features_of(model: nn.Module, images: Tensor) -> Tensor:

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from wane.interventions.correction import LogitCorrection
 from wane.interventions.linear_head import LinearHead, fit_head
-from wane.models.blocks import head_of
+from wane.models.blocks import has_features, head_of
 from wane.runs.sections import LadderSettings
 from wane.streams import Task
-from wane.training.rows import Passed, answers_its_own_way, has_features, pass_rows, rows_of
+from wane.training.rows import Passed, answers_its_own_way, pass_rows, rows_of
 from wane.training.session import Session
 
 if TYPE_CHECKING:

@@ -6,16 +6,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from wane.learners import Learner
 from wane.memory import rows_set_aside
 from wane.models import Classifier
-from wane.models.blocks import features_of, head_of
+from wane.models.blocks import features_of, has_features, head_of
 from wane.streams import Split, Task, eval_batch
 from wane.training.session import Session, answers
 
-__all__ = ["BATCH", "Passed", "answers_its_own_way", "has_features", "pass_rows", "rows_of"]
+__all__ = ["BATCH", "Passed", "answers_its_own_way", "pass_rows", "rows_of"]
 
 #: The fastest batch of a forward pass on a CPU, where larger ones outgrow the caches; an accelerator wants more.
 BATCH = {"cpu": 128}
@@ -95,11 +95,6 @@ def pass_rows(
         )
     learner.train(was_training)
     return found
-
-
-def has_features(model: nn.Module) -> bool:
-    """Whether a network is a linear layer `head` after a method `features`."""
-    return isinstance(getattr(model, "head", None), nn.Linear) and callable(getattr(model, "features", None))
 
 
 def answers_its_own_way(learner: Learner) -> bool:
